@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -36,22 +35,6 @@ def die_on_thirteen(left: int, right: int) -> int:
     if right == 13:
         os.kill(os.getpid(), signal.SIGKILL)
     return left + right
-
-
-class Locked(Reducer[int, int]):
-    """Adds, and holds what no other process can have."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-    def zero(self) -> int:
-        return 0
-
-    def reduce(self, state: int, value: int) -> int:
-        return state + value
-
-    def merge(self, left: int, right: int) -> int:
-        return left + right
 
 
 def take_time(seconds: float, until: str) -> None:

@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -64,16 +62,6 @@ def test_a_reference_that_fails_publishes_nothing_and_the_report_keeps_what_is_k
     assert all(getattr(report.seconds, phase) > 0 for phase in ("startup", "load", "stream", "merge", "reference"))
 
 
-def test_an_interrupted_reference_publishes_nothing(output: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(frame: Any) -> Any:
-        signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(executors, "reference", interrupted, raising=False)
-    with pytest.raises(KeyboardInterrupt):
-        counting({"function": "executors_for_tests:reference"}, output=output).run(backend=LocalBackend())
-    assert published(Path(output["path"])) == {"old": 1}
-
-
 BEGAN, ENDED = threading.Event(), threading.Event()
 """Whether Spark has begun to compute a reference, and whether it has ended."""
 
@@ -114,28 +102,6 @@ def test_a_job_that_fails_cancels_its_query(spark: Any) -> None:
     assert report.error is not None and "no word" in report.error
     assert ENDED.is_set()
     assert not spark.sparkContext.statusTracker().getActiveJobsIds()
-
-
-def test_a_result_that_differs_is_published(output: dict[str, str]) -> None:
-    job = counting({"sql": "SELECT 'a' AS word, 2 AS count"}, output=output)
-    result = job.run(backend=LocalBackend(), check=False)
-    assert result.report.status == "mismatch"
-    assert published(Path(output["path"])) == {"a": 2, "b": 1, "c": 1}
-
-
-def test_a_result_that_cannot_be_published_is_a_failed_job_with_a_report(
-    output: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def in_the_way(frame: Any) -> Any:
-        shutil.rmtree(output["path"])
-        Path(output["path"]).touch()
-        return frame.groupBy("word").count()
-
-    monkeypatch.setattr(executors, "reference", in_the_way, raising=False)
-    job = counting({"function": "executors_for_tests:reference"}, output=output)
-    report = job.run(backend=LocalBackend(), check=False).report
-    assert (report.status, report.reference.matches) == ("failed", True)
-    assert report.error is not None and "no directory any more" in report.error
 
 
 @pytest.mark.parametrize("orders", [[], [{"item": "pen", "price": 2}]], ids=["no orders", "an order"])

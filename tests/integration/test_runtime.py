@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from observers_for_tests import Awaiting, has_redistributed
 
 from dpa import Flow, Job, Mapper
 from dpa.aggregates import Count
@@ -93,25 +92,6 @@ def test_a_count_is_exact_whatever_the_strategy_and_with_or_without_a_combiner(z
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job waits for its sample, though the machine is busy."""
     monkeypatch.setattr(_first_tables.with_first_tables, "__defaults__", (60.0,))
-
-
-def test_a_hot_reducer_is_relieved_while_it_works_through_its_queue(tmp_path: Path) -> None:
-    keys, go = ["a", "b", "c", "d", "e", "f", "g", "h"] * 250, tmp_path / "go"
-    result = Job(
-        input=[{"key": key, "value": 1} for key in keys],
-        reducer=executors.SlowSum(0.02, str(go)),
-        parallelism=FEW,
-        balance={"strategy": "doubling", "report_every": 20, "max_rounds": 1, "min_queue": 1, "check_seconds": 0.0},
-        limits={"batch_records": 50, "in_flight_records": 800, "quantum_records": 5},
-    ).run(Awaiting(go, has_redistributed))
-    report = result.report
-    assert dict(zip(result.table()["key"].to_pylist(), result.table()["value"].to_pylist(), strict=True)) == Counter(
-        keys
-    )
-    assert report.main.redistributions
-    assert report.records.forwarded > 0
-    assert all(decision.reason and decision.version for decision in report.main.redistributions)
-    assert max(reducer.peak_queue for reducer in report.main.tasks) <= 800
 
 
 @pytest.mark.usefixtures("_patient")
@@ -298,15 +278,3 @@ def test_a_job_on_another_ray_than_the_one_that_is_in_use_is_refused() -> None:
         ConfigError, match=r"ray.address: a job of this process is running on .*in a process of its own"
     ):
         job.run(address="10.0.0.1:6379")
-
-
-def test_a_damaged_input_fails_the_job_and_names_the_file_and_the_row_group(tmp_path: Path) -> None:
-    file = tmp_path / "words.parquet"
-    pq.write_table(pa.table({"word": [f"w{number % 9}" for number in range(900)]}), file, row_group_size=100)
-    chunk = pq.ParquetFile(file).metadata.row_group(5).column(0)
-    content = bytearray(file.read_bytes())
-    content[chunk.data_page_offset : chunk.data_page_offset + 4] = b"\xff" * 4
-    file.write_bytes(content)
-    job = Job(input={"format": "parquet", "path": str(file)}, key="word", value=[], reducer="count", parallelism=ONE)
-    with pytest.raises(JobFailedError, match=rf"^mapper 0: {file}: row group 5 cannot be read: [^\n]*$"):
-        job.run()
