@@ -8,7 +8,7 @@ import importlib
 import pkgutil
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,14 +53,19 @@ def test_every_exported_name_exists(package: str) -> None:
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
 
 
-def imported(tree: ast.AST) -> Iterator[str]:
-    """The dotted names that a module imports; of `from a import b` both `a` and `a.b`, as `b` may be a module."""
-    for node in ast.walk(tree):
+@cache
+def named(file: Path) -> tuple[set[str], set[str]]:
+    """The dotted names that a module imports (of `from a import b` both `a` and `a.b`, as `b` may be a module), and its
+    texts."""
+    imports, texts = set[str](), set[str]()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            imports |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            imports |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            texts.add(node.value)
+    return imports, texts
 
 
 def name_of(path: Path) -> str:
@@ -69,14 +74,12 @@ def name_of(path: Path) -> str:
 
 def test_a_module_that_only_its_package_uses_has_a_name_that_says_so() -> None:
     files = [file for top in ("dpa", "jobs", "experiments") for file in sorted((ROOT / top).rglob("*.py"))]
-    sources = {name_of(path): path.read_text(encoding="utf-8") for path in files}
+    modules = {name_of(path): path for path in files}
     packages = {name_of(path.parent) for path in (ROOT / "dpa").rglob("__init__.py")}
-    programs = set(re.findall(r"-m (dpa[\w.]*)", "\n".join(sources.values())))
+    programs = set(re.findall(r"-m (dpa[\w.]*)", "\n".join(path.read_text(encoding="utf-8") for path in files)))
     users, wrong = defaultdict(set), []
-    for user, source in sources.items():
-        tree = ast.parse(source)
-        texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}  # some by its name in a text
-        for module in sources.keys() & {*imported(tree), *texts}:
+    for user, path in modules.items():
+        for module in modules.keys() & set[str]().union(*named(path)):  # some are imported by their name in a text
             users[module].add(user)
     for module, of in users.items():
         package, _, name = module.rpartition(".")
@@ -113,7 +116,7 @@ def test_private_modules_are_imported_only_within_their_package(directory: str) 
     found = {
         f"{file.relative_to(ROOT)} imports {name}"
         for file in (ROOT / directory).rglob("*.py")
-        for name in imported(ast.parse(file.read_text(encoding="utf-8")))
+        for name in named(file)[0]
         if private_module_of_another_package(name, file)
     }
     assert found == set()
