@@ -38,7 +38,7 @@ def test_a_reference_that_fails_publishes_nothing_and_the_report_keeps_what_is_k
     output = {"path": str(path), "mode": "overwrite"}
     counting(None, output=output, name="old").run(backend=LocalBackend())
     old = {entry.name: entry.read_bytes() for entry in path.iterdir()}
-    report = counting({"sql": BROKEN}, output=output).run(backend=LocalBackend(), check=False).report
+    report = counting({"sql": BROKEN}, output=output).run(check=False).report
     assert (report.status, report.reference.checked) == ("failed", False)
     assert report.error is not None and "Division by zero" in report.error
     assert {entry.name: entry.read_bytes() for entry in path.iterdir()} == old
