@@ -14,8 +14,10 @@ from typing import Any
 ON_A_CLUSTER = {**os.environ, "RAY_AUTH_MODE": "token"}
 """The environment of programs that share a cluster: this process may have imported Ray already, with another token."""
 
-PATH = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-"""By which programs import what tests do, and the modules beside them."""
+
+def python_path() -> str:
+    """By which programs import what tests do, and the modules beside them."""
+    return os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
 
 
 def begun(program: str, directory: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
@@ -23,7 +25,7 @@ def begun(program: str, directory: Path, *words: str, **variables: str) -> subpr
     return subprocess.Popen(
         [sys.executable, "-c", program, *words],
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": PATH, "DPA_PROGRESS": "none", **variables},
+        env={**os.environ, "PYTHONPATH": python_path(), "DPA_PROGRESS": "none", **variables},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

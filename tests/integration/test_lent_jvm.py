@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs_for_tests import PATH, begun, has_ended, printed, wait_until
+from programs_for_tests import begun, has_ended, printed, python_path, wait_until
 
 from dpa._util.lending import Lender, lent
 
@@ -96,7 +96,7 @@ class Borrowers:
         (place / "telling.py").write_text("WORD = 'first'")
 
     def begin(self, text: str, *words: str, **variables: str) -> subprocess.Popen[str]:
-        variables |= {"PYTHONPATH": f"{self.place}{os.pathsep}{PATH}", "PYTHONDONTWRITEBYTECODE": "1"}
+        variables |= {"PYTHONPATH": f"{self.place}{os.pathsep}{python_path()}", "PYTHONDONTWRITEBYTECODE": "1"}
         return begun(PRELUDE + text, self.place, str(self.home), *words, **variables)
 
     def run(self, text: str, *words: str, **variables: str) -> Any:
