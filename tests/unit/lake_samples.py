@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 
 from dpa.sinks._iceberg import Iceberg
 from dpa.sinks.delta import Delta
@@ -35,7 +36,8 @@ VALUES: dict[pa.DataType, list[Any]] = {
 
 def staged(sink: Sink, rows: pa.Table, epoch: int, tasks: int = 2) -> list[Any]:
     """What tasks, each with a copy, have staged of some rows."""
-    shares = [rows.slice(at, max(1, -(-len(rows) // tasks))) for at in range(0, len(rows), -(-len(rows) // tasks))]
+    size = max(1, -(-len(rows) // tasks))
+    shares = [rows.slice(at, size) for at in range(0, len(rows), size)]
     copies = [pickle.loads(pickle.dumps(sink)) for _ in shares]
     return [copy.stage(share, task, epoch) for task, (copy, share) in enumerate(zip(copies, shares, strict=True))]
 
@@ -79,15 +81,26 @@ class Lake:
             return publishing(Delta(Target(self.path, mode)), publishes)
         return publishing(Iceberg(Target("here.some.table", mode, self.catalog_options)), publishes)
 
-    def output(self) -> dict[str, Any]:
+    def write(self, rows: pa.Table, how: str = "append") -> None:
+        """As a job does with that mode; `final`: which adds them by epoch."""
+        if how == "final":
+            written(self.sink("append", "final"), rows, (1, 2))
+        else:
+            written(self.sink(how), rows)
+
+    def output(self, mode: str = "append") -> dict[str, Any]:
         path = self.path if self.kind == "delta" else "here.some.table"
         args = {} if self.kind == "delta" else self.catalog_options
-        return {"format": self.kind, "path": path, "mode": "append", "args": args}
+        return {"format": self.kind, "path": path, "mode": mode, "args": args}
+
+    def table(self) -> Table:
+        """That of Iceberg."""
+        return self.catalog.load_table("some.table")
 
     def read(self) -> pa.Table:
         if self.kind == "delta":
             return DeltaTable(self.path).to_pyarrow_table()
-        return self.catalog.load_table("some.table").scan().to_arrow()
+        return self.table().scan().to_arrow()
 
     def rows(self) -> list[dict[str, Any]]:
         return sorted(self.read().to_pylist(), key=lambda row: row["n"])

@@ -40,17 +40,6 @@ def kill_before(number: int, root: Path) -> None:
     sys.addaudithook(audit)
 
 
-def in_child(target: Path, begun: Callable[[], None]) -> int:
-    """Write a result in a process of its own; returns how that ended."""
-    child = os.fork()
-    if not child:
-        try:
-            write(target, 2, begun)
-        finally:
-            os._exit(0)
-    return os.waitpid(child, 0)[1]
-
-
 def write(target: Path, value: int, begun: Callable[[], None]) -> None:
     """A job of two tasks, from its first check to its end; before it begins `begun` is called."""
     sink = ResultDirectory(Target(str(target), "overwrite", mark=lambda: f"value: {value}\n"))
@@ -111,7 +100,13 @@ def main(root: Path, how: str, old: bool) -> None:
             target.mkdir(parents=True)
         if how == "inside":
             refuse_beside(target)
-        status = in_child(target, partial(kill_before, number, root))
+        child = os.fork()
+        if not child:
+            try:
+                write(target, 2, partial(kill_before, number, root))
+            finally:
+                os._exit(0)
+        status = os.waitpid(child, 0)[1]
         assert status in (0, signal.SIGKILL), status
         print(json.dumps(status == 0))
         look(target)

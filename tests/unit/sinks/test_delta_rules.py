@@ -12,31 +12,27 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
-from lake_samples import VALUES, Lake, staged, written
+from lake_samples import Lake, staged
 
 from dpa import Job
 from dpa._util.outages import may_pass
 from dpa.errors import ConfigError, TableError
-from dpa.sinks.delta import Delta
-from dpa.sinks.sink import Target
-from experiments.s3_server import KEY, SECRET
-from tests.unit.output_samples import publishing
 
 
-def delta(path: Path, fields: list[Any], protocol: dict[str, Any], **options: Any) -> str:
-    """A table with this beginning of its log."""
+def delta(path: Path, fields: list[Any], writer: int, configuration: dict[str, str] | None = None, **more: Any) -> Lake:
+    """A table with this beginning of its log; `writer`: the version that writers need."""
     log = path / "lake" / "_delta_log"
     log.mkdir(parents=True)
     metadata = {
         "id": "5fba94ed-9794-4965-ba6e-6ee3c0d22af9",
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps({"type": "struct", "fields": fields}),
-        "partitionColumns": options.get("by", []),
-        "configuration": options.get("configuration", {}),
+        "partitionColumns": more.pop("by", []),
+        "configuration": configuration or {},
     }
-    entries = [{"protocol": protocol}, {"metaData": metadata}]
+    entries = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": writer, **more}}, {"metaData": metadata}]
     (log / f"{0:020d}.json").write_text("\n".join(map(json.dumps, entries)))
-    return str(path / "lake")
+    return Lake("delta", path)
 
 
 def field(name: str, kind: str = "long", **metadata: Any) -> dict[str, Any]:
@@ -45,55 +41,43 @@ def field(name: str, kind: str = "long", **metadata: Any) -> dict[str, Any]:
 
 INVARIANT = json.dumps({"expression": {"expression": "n > 0"}})
 NAMED = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1"}
+DOUBLE = [field("n"), field("double", **{"delta.generationExpression": "n * 2"})]
 
 
 @pytest.mark.parametrize("how", ["append", "overwrite", "final"])
 @pytest.mark.parametrize(
-    ("fields", "protocol", "configuration", "says"),
+    ("fields", "writer", "configuration", "says"),
     [
-        (
-            [field("n")],
-            {"minReaderVersion": 1, "minWriterVersion": 3},
-            {"delta.constraints.some": "n > 0"},
-            "some: n > 0",
-        ),
-        ([field("n", **{"delta.invariants": INVARIANT})], {"minReaderVersion": 1, "minWriterVersion": 2}, {}, "n > 0"),
-        (
-            [field("n"), field("double", **{"delta.generationExpression": "n * 2"})],
-            {"minReaderVersion": 1, "minWriterVersion": 4},
-            {},
-            r"double = n \* 2",
-        ),
+        ([field("n")], 3, {"delta.constraints.some": "n > 0"}, "some: n > 0"),
+        ([field("n", **{"delta.invariants": INVARIANT})], 2, {}, "n > 0"),
+        (DOUBLE, 4, {}, r"double = n \* 2"),
     ],
     ids=["constraint", "invariant", "generated"],
 )
 def test_rows_that_break_a_rule_of_a_delta_table_are_refused(
-    tmp_path: Path, fields: list[Any], protocol: dict[str, Any], configuration: dict[str, str], says: str, how: str
+    tmp_path: Path, fields: list[Any], writer: int, configuration: dict[str, str], says: str, how: str
 ) -> None:
-    path = delta(tmp_path, fields, protocol, configuration=configuration)
+    lake = delta(tmp_path, fields, writer, configuration)
     names = [each["name"] for each in fields]
-    mode, publishes = ("overwrite", None) if how == "overwrite" else ("append", "final" if how == "final" else None)
     good, bad = pa.table({"n": [1], "double": [2]}).select(names), pa.table({"n": [-1], "double": [1]}).select(names)
-    written(publishing(Delta(Target(path, mode)), publishes), good, (1,) if publishes else ())
+    lake.write(good, how)
     with pytest.raises(TableError, match=f"rows of the result break a rule of the table at .*: {says}"):
-        written(publishing(Delta(Target(path, mode)), publishes), bad, (1,) if publishes else ())
-    assert pl.read_delta(path).to_arrow().to_pylist() == good.to_pylist()
+        lake.write(bad, how)
+    assert pl.read_delta(lake.path).to_arrow().to_pylist() == good.to_pylist()
 
 
 def test_a_row_whose_text_looks_like_an_outage_is_not_written_again_and_again(tmp_path: Path) -> None:
-    rule = {"delta.constraints.short": "length(w) < 5"}
-    path = delta(tmp_path, [field("w", "string")], {"minReaderVersion": 1, "minWriterVersion": 3}, configuration=rule)
+    lake = delta(tmp_path, [field("w", "string")], 3, {"delta.constraints.short": "length(w) < 5"})
     with pytest.raises(TableError, match="break a rule") as caught:
-        written(Delta(Target(path, "append")), pa.table({"w": ["Connection refused: error sending request"]}))
+        lake.write(pa.table({"w": ["Connection refused: error sending request"]}))
     assert not may_pass(caught.value)
 
 
 @pytest.mark.parametrize("by", [[], ["double"]])
 def test_generated_columns_of_a_delta_table_are_computed(tmp_path: Path, by: list[str]) -> None:
-    fields = [field("n"), field("double", **{"delta.generationExpression": "n * 2"})]
-    path = delta(tmp_path, fields, {"minReaderVersion": 1, "minWriterVersion": 4}, by=by)
-    written(Delta(Target(path, "append")), pa.table({"n": [1, 2, 3]}))
-    assert sorted(pl.read_delta(path).rows()) == [(1, 2), (2, 4), (3, 6)]
+    lake = delta(tmp_path, DOUBLE, 4, by=by)
+    lake.write(pa.table({"n": [1, 2, 3]}))
+    assert sorted(pl.read_delta(lake.path).rows()) == [(1, 2), (2, 4), (3, 6)]
 
 
 FEATURES: dict[str, list[str]] = {
@@ -103,72 +87,58 @@ FEATURES: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize(
-    ("fields", "protocol", "configuration", "says"),
+    ("about", "says"),
     [
         *(
-            (
-                [field("n")],
-                {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [*also], "writerFeatures": [feature]},
-                {},
-                feature,
-            )
+            ({"writer": 7, "minReaderVersion": 3, "readerFeatures": [*also], "writerFeatures": [feature]}, feature)
             for feature, also in FEATURES.items()
         ),
         (
-            [field("n", **NAMED)],
-            {"minReaderVersion": 2, "minWriterVersion": 5},
-            {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"},
+            {
+                **{"fields": [field("n", **NAMED)], "writer": 5, "minReaderVersion": 2},
+                "configuration": {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"},
+            },
             "columnMapping",
         ),
         (
-            [field("n", **{"delta.identity.start": 1, "delta.identity.step": 1})],
-            {"minReaderVersion": 1, "minWriterVersion": 6},
-            {},
+            {"fields": [field("n", **{"delta.identity.start": 1, "delta.identity.step": 1})], "writer": 6},
             "identityColumns",
         ),
     ],
 )
 def test_features_of_delta_that_cannot_be_written_are_refused_when_a_job_is_checked(
-    tmp_path: Path, fields: list[Any], protocol: dict[str, Any], configuration: dict[str, str], says: str
+    tmp_path: Path, about: dict[str, Any], says: str
 ) -> None:
-    path = delta(tmp_path, fields, protocol, configuration=configuration)
-    given = {"format": "delta", "path": path, "mode": "append"}
+    given = delta(tmp_path, **{"fields": [field("n")], **about}).output()
     job = Job(input=pa.table({"n": [1]}), key="n", reducer="count", output=given)
-    with pytest.raises(
-        ConfigError, match=f"has features that cannot be written here: {says}; drop them there, or name"
-    ):
+    why = f"has features that cannot be written here: {says}; drop them there, or name"
+    with pytest.raises(ConfigError, match=why):
         job.check()
 
 
 def test_a_delta_table_that_only_takes_more_rows_is_not_replaced(tmp_path: Path) -> None:
-    path = delta(
-        tmp_path,
-        [field("n")],
-        {"minReaderVersion": 1, "minWriterVersion": 2},
-        configuration={"delta.appendOnly": "true"},
-    )
-    written(Delta(Target(path, "append")), pa.table({"n": [1]}))
-    for sink in (Delta(Target(path, "overwrite")), publishing(Delta(Target(path, "append")), "table")):
+    lake = delta(tmp_path, [field("n")], 2, {"delta.appendOnly": "true"})
+    lake.write(pa.table({"n": [1]}))
+    for sink in (lake.sink("overwrite"), lake.sink(publishes="table")):
         with pytest.raises(TableError, match=r"only takes more rows \(delta.appendOnly\): nothing in it is replaced"):
             sink.check()
 
 
-def test_partitions_that_readers_would_find_changed_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "value", "says"),
+    [
+        (pa.string(), "", "column 'p' of the result has the value '', which would change as a partition"),
+        (pa.decimal128(10, 2), Decimal("-0.25"), "`deltalake` cannot write negative decimals as partitions"),
+        (pa.binary(), b"", "is partitioned by 'p', which is binary: such partitions cannot be written"),
+    ],
+    ids=str,
+)
+def test_partitions_that_would_change_are_refused(tmp_path: Path, kind: pa.DataType, value: object, says: str) -> None:
     lake = Lake("delta", tmp_path)
-    lake.make(pa.schema([("p", pa.string()), ("n", pa.int64())]), ["p"])
-    with pytest.raises(
-        TableError, match="column 'p' of the result has the value '', which would change as a partition"
-    ):
-        written(lake.sink(), pa.table({"p": ["a", ""], "n": [1, 2]}))
+    lake.make(pa.schema([("p", kind), ("n", pa.int64())]), ["p"])
+    with pytest.raises(TableError, match=says):
+        lake.write(pa.table({"p": pa.array([None, value], kind), "n": [1, 2]}))
     assert lake.rows() == []
-    decimals = Lake("delta", tmp_path / "decimals")
-    decimals.make(pa.schema([("p", pa.decimal128(10, 2)), ("n", pa.int64())]), ["p"])
-    with pytest.raises(TableError, match="`deltalake` cannot write negative decimals as partitions"):
-        written(decimals.sink(), pa.table({"p": [Decimal("-0.25")], "n": [1]}))
-    other = Lake("delta", tmp_path / "other")
-    other.make(pa.schema([("p", pa.binary()), ("n", pa.int64())]), ["p"])
-    with pytest.raises(TableError, match="is partitioned by 'p', which is binary: such partitions cannot be written"):
-        other.sink().check()
 
 
 @pytest.mark.parametrize(
@@ -179,9 +149,7 @@ def test_partitions_that_readers_would_find_changed_are_refused(tmp_path: Path) 
     ],
     ids=["a column", "a constraint"],
 )
-def test_a_delta_table_that_is_altered_while_a_job_runs_keeps_its_rules(
-    tmp_path: Path, change: Callable[[DeltaTable], None]
-) -> None:
+def test_a_table_altered_meanwhile_keeps_its_rules(tmp_path: Path, change: Callable[[DeltaTable], None]) -> None:
     lake = Lake("delta", tmp_path)
     lake.make(pa.schema([("p", pa.string()), ("n", pa.int64())]), ["p"])
     sink = lake.sink()
@@ -205,23 +173,3 @@ def test_a_delta_table_that_is_made_while_a_job_runs_takes_its_rows(tmp_path: Pa
     sink.abort()
     assert lake.rows() == [{"p": "c", "n": 0}, {"p": "a", "n": 1}, {"p": "b", "n": 2}]
     assert {*pl.read_delta(lake.path)["p"]} == {"a", "b", "c"}
-
-
-def test_a_partitioned_delta_table_may_be_in_object_storage(s3_port: int) -> None:
-    where, options = (
-        "s3://results/parted",
-        {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{s3_port}",
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-        },
-    )
-    rows = pa.table({"p": pa.array(VALUES[pa.string()]), "n": range(len(VALUES[pa.string()]))})
-    write_deltalake(where, rows, partition_by=["p"], storage_options=options)
-    for mode in ("append", "overwrite"):
-        written(Delta(Target(where, mode, options)), rows)
-        found = pl.read_delta(where, storage_options=options).sort("n").select("p", "n").to_arrow()
-        assert {*map(str, found.to_pylist())} == {*map(str, rows.to_pylist())}
-        assert len(found) == len(rows) * (2 if mode == "append" else 1)

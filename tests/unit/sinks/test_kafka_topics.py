@@ -5,53 +5,33 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
-import pickle
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from epoch_jobs import Job
 from kafka_broker import make_topic
 
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
 from dpa.sinks._kafka import KafkaTopic
-from dpa.sinks.sink import SinkContext, Target
+from dpa.sinks.sink import Target
 from dpa.sources.feed import table_of
 from dpa.sources.kafka import KafkaFeed, RecordFormat
 from tests.unit.output_samples import publishing
 
 
-class Job:
-    """What a driver and its coordinators do with a topic, and what a reader finds there."""
+class KafkaJob(Job):
+    """A job that publishes to a topic, and what a reader finds there."""
 
-    def __init__(
-        self,
-        servers: str,
-        topic: str = "",
-        *,
-        publishes: Publishes | None = "final",
-        saved: bool = False,
-        name: str = "",
-    ) -> None:
+    def __init__(self, servers: str, topic: str = "", *, publishes: Publishes | None = "final", **about: Any) -> None:
         self.servers, self.topic = servers, topic or f"t{uuid4().hex}"
         if not topic:
             make_topic(servers, self.topic, 2)
-        self.sink = publishing(KafkaTopic(Target(self.topic, args={"bootstrap.servers": servers})), publishes)
-        self.sink.know(SinkContext(name or self.sink.job, "key", publishes, with_checkpoints=saved))
-        self.sink.check()
-        self.begin()
-
-    def begin(self) -> None:
-        self.sink.begin()
-        self.coordinator: KafkaTopic = pickle.loads(pickle.dumps(self.sink))
-
-    def publish(self, epoch: int, *values: int, is_last: bool = False) -> list[pa.Table]:
-        task = pickle.loads(pickle.dumps(self.sink))
-        staged = [task.stage(pa.table({"key": [f"k{value}"], "value": [value]}), 0, epoch) for value in values]
-        (self.sink if is_last else self.coordinator).commit(staged, epoch, 1.0, is_last=is_last)
-        return staged
+        target = Target(self.topic, args={"bootstrap.servers": servers})
+        super().__init__(lambda: publishing(KafkaTopic(target), publishes), **about)
 
     def records(self) -> list[dict[str, Any]]:
         feed = KafkaFeed(self.servers, (self.topic,), RecordFormat(key="string", value="string"))
@@ -63,7 +43,7 @@ class Job:
 
 
 def test_rows_are_records_that_say_where_they_are_from(kafka: str) -> None:
-    job = Job(kafka)
+    job = KafkaJob(kafka)
     staged = job.publish(1, 1, 2)
     job.coordinator.commit([], 2, 1.0)
     job.publish(3, 3, is_last=True)
@@ -78,46 +58,41 @@ def test_rows_are_records_that_say_where_they_are_from(kafka: str) -> None:
 
 
 def test_an_epoch_is_there_once_whoever_commits_it_again(kafka: str) -> None:
-    job = Job(kafka, saved=True, name=uuid4().hex)
+    job = KafkaJob(kafka, with_checkpoints=True, name=uuid4().hex)
     first = job.publish(1, 1)
     pending = [pa.table({"key": ["k2"], "value": [2]})]
-    job.sink.abort()
-    job.begin()
+    job.restart()
     for epoch, staged in ((1, first), (2, pending), (2, pending)):
         job.coordinator.commit(staged, epoch, 1.0)
     job.publish(3, 3)
-    resumed = Job(kafka, job.topic, saved=True, name=job.sink.job)
+    resumed = KafkaJob(kafka, job.topic, with_checkpoints=True, name=job.sink.job)
     resumed.coordinator.commit(pending, 2, 1.0)
     with pytest.raises(TableError, match="fence"):  # a coordinator that is thought to be dead
         job.publish(4, 44)
     resumed.publish(4, 4)
     resumed.publish(5, 5, is_last=True)
-    again = Job(kafka, job.topic, saved=True, name=job.sink.job)
+    again = KafkaJob(kafka, job.topic, with_checkpoints=True, name=job.sink.job)
     again.publish(5, 6)
     again.publish(6, 7, is_last=True)
     assert job.values() == [1, 2, 3, 4, 5]
 
 
 def test_without_checkpoints_a_job_that_is_begun_anew_publishes_all_again(kafka: str) -> None:
-    job = Job(kafka)
+    job = KafkaJob(kafka)
     job.publish(1, 1)
-    job.sink.abort()
-    job.begin()
+    job.restart()
     job.publish(1, 1, 2)
     job.publish(2, is_last=True)
     job.publish(2, 9, is_last=True)
     assert job.values() == [1, 1, 2]
-
-
-def test_a_result_without_epochs_is_there_once(kafka: str) -> None:
-    job = Job(kafka, publishes=None)
+    whole = KafkaJob(kafka, publishes=None)
     for _ in range(2):
-        job.publish(1, 1, 2, is_last=True)
-    assert job.values() == [1, 2]
+        whole.publish(1, 1, 2, is_last=True)
+    assert whole.values() == [1, 2], "a result without epochs is there once"
 
 
 def test_values_that_json_does_not_have_are_texts(kafka: str) -> None:
-    job = Job(kafka)
+    job = KafkaJob(kafka)
     job.sink.know(replace(job.sink.job_context, key=("day", "n")))
     day = datetime.date(2024, 5, 1)
     row = {"day": day, "n": 1, "raw": b"\x00\xff", "price": decimal.Decimal("1.50"), "none": None, "list": [1.5]}

@@ -14,32 +14,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from lake_samples import VALUES, Lake, staged, written
+from lake_samples import VALUES, Lake, staged
+from pyiceberg import transforms, types
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema as IcebergSchema
-from pyiceberg.transforms import (
-    BucketTransform,
-    DayTransform,
-    HourTransform,
-    IdentityTransform,
-    MonthTransform,
-    TruncateTransform,
-    YearTransform,
-)
-from pyiceberg.types import (
-    DateType,
-    DecimalType,
-    FloatType,
-    IntegerType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    TimestampType,
-    UUIDType,
-)
 
-from dpa import Flow, Job, tumbling
+from dpa import Flow, tumbling
 from dpa.aggregates import Max, Sum
 from dpa.errors import TableError
 from dpa.executors import Process
@@ -62,11 +42,10 @@ def test_rows_go_to_the_partitions_of_a_table(lake: Lake, kind: pa.DataType, how
     columns = pa.schema([("p", kind), ("n", pa.int64())])
     lake.make(columns, ["p"])
     before = pa.table({"p": pa.array(VALUES[kind][:1], kind), "n": [-1]})
-    written(lake.sink(), before)
+    lake.write(before)
     values = VALUES[kind] * 2
     rows = pa.table({"n": range(len(values)), "p": pa.array(values, kind)})
-    publishes = "final" if how == "final" else None
-    written(lake.sink("overwrite" if how == "overwrite" else "append", publishes), rows, (1, 2) if publishes else ())
+    lake.write(rows, how)
     expected = [*(before.to_pylist() if how != "overwrite" else []), *rows.select(["p", "n"]).to_pylist()]
     assert lake.rows() == expected
     if lake.kind == "delta":
@@ -76,18 +55,9 @@ def test_rows_go_to_the_partitions_of_a_table(lake: Lake, kind: pa.DataType, how
         table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
         table.optimize.compact()
     else:
-        assert pl.scan_iceberg(lake.catalog.load_table("some.table")).sort("n").collect().to_dicts() == expected
-        assert [field.name for field in lake.catalog.load_table("some.table").spec().fields] == ["p"]
+        assert pl.scan_iceberg(lake.table()).sort("n").collect().to_dicts() == expected
+        assert [field.name for field in lake.table().spec().fields] == ["p"]
     assert lake.rows() == expected
-
-
-def test_rows_of_jobs_go_to_the_partitions_of_a_table(lake: Lake) -> None:
-    lake.make(pa.schema([("page", pa.string()), ("count", pa.int32())]), ["page"])
-    for _ in range(2):
-        given = pa.table({"page": ["/a", "/b", "/a"]})
-        Job(input=given, key="page", reducer="count", output=lake.output()).run(backend=LocalBackend())
-    found = sorted((row["page"], row["count"]) for row in lake.read().to_pylist())
-    assert found == [("/a", 2), ("/a", 2), ("/b", 1), ("/b", 1)]
 
 
 def test_windows_that_are_published_go_to_partitions_by_their_start(lake: Lake) -> None:
@@ -162,8 +132,6 @@ def test_changes_come_into_a_table_with_their_kind_and_epoch(lake: Lake, times: 
 
 @pytest.mark.parametrize("name", FLOWS)
 def test_a_flow_adds_to_a_table_that_it_has_made(lake: Lake, name: str) -> None:
-    if lake.kind == "iceberg":
-        lake.catalog.create_namespace("some")
     found = []
     for _ in range(2):
         flow = Flow("again")
@@ -176,66 +144,46 @@ def test_a_flow_adds_to_a_table_that_it_has_made(lake: Lake, name: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "transform", "values"),
     [
-        (StringType(), BucketTransform(4), VALUES[pa.string()]),
-        (StringType(), TruncateTransform(2), ["", *VALUES[pa.string()]]),
-        (LongType(), BucketTransform(4), VALUES[pa.int64()]),
-        (IntegerType(), TruncateTransform(10), VALUES[pa.int32()]),
-        (DecimalType(10, 2), IdentityTransform(), [Decimal("-0.01"), *VALUES[pa.decimal128(10, 2)]]),
-        (DecimalType(10, 2), TruncateTransform(10), VALUES[pa.decimal128(10, 2)]),
-        (DateType(), MonthTransform(), VALUES[pa.date32()]),
-        (TimestampType(), YearTransform(), VALUES[pa.timestamp("us")]),
-        (TimestampType(), DayTransform(), VALUES[pa.timestamp("us")]),
-        (TimestampType(), HourTransform(), VALUES[pa.timestamp("us")]),
+        (types.StringType(), transforms.BucketTransform(4), VALUES[pa.string()]),
+        (types.StringType(), transforms.TruncateTransform(2), ["", *VALUES[pa.string()]]),
+        (types.LongType(), transforms.BucketTransform(4), VALUES[pa.int64()]),
+        (types.IntegerType(), transforms.TruncateTransform(10), VALUES[pa.int32()]),
+        (types.DecimalType(10, 2), transforms.IdentityTransform(), [Decimal("-0.01"), *VALUES[pa.decimal128(10, 2)]]),
+        (types.DecimalType(10, 2), transforms.TruncateTransform(10), VALUES[pa.decimal128(10, 2)]),
+        (types.DateType(), transforms.MonthTransform(), VALUES[pa.date32()]),
+        (types.TimestampType(), transforms.YearTransform(), VALUES[pa.timestamp("us")]),
+        (types.TimestampType(), transforms.DayTransform(), VALUES[pa.timestamp("us")]),
+        (types.TimestampType(), transforms.HourTransform(), VALUES[pa.timestamp("us")]),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("how", ["append", "overwrite", "final"])
-def test_rows_go_to_partitions_that_iceberg_computes(
-    tmp_path: Path, kind: Any, transform: Any, values: list[Any], how: str
-) -> None:
+def test_iceberg_computes_partitions(tmp_path: Path, kind: Any, transform: Any, values: list[Any], how: str) -> None:
     lake = Lake("iceberg", tmp_path)
     lake.catalog.create_namespace("some")
-    columns = IcebergSchema(NestedField(1, "p", kind), NestedField(2, "n", IntegerType(), required=True))
+    columns = IcebergSchema(
+        types.NestedField(1, "p", kind), types.NestedField(2, "n", types.IntegerType(), required=True)
+    )
     spec = PartitionSpec(PartitionField(1, 1000, transform, "part"))
     table = lake.catalog.create_table("some.table", columns, partition_spec=spec)
     rows = pa.table({"n": range(len(values)), "p": pa.array(values, table.schema().as_arrow().field("p").type)})
-    publishes = "final" if how == "final" else None
-    written(lake.sink("overwrite" if how == "overwrite" else "append", publishes), rows, (1, 2) if publishes else ())
+    lake.write(rows, how)
     assert lake.rows() == rows.select(["p", "n"]).to_pylist()
-    assert lake.catalog.load_table("some.table").spec().fields[0].transform == transform
+    assert lake.table().spec().fields[0].transform == transform
 
 
 def test_iceberg_tables_that_cannot_be_written_are_refused_when_a_job_is_checked(tmp_path: Path) -> None:
     lake = Lake("iceberg", tmp_path)
     lake.catalog.create_namespace("some")
-    columns = IcebergSchema(NestedField(1, "n", LongType()), NestedField(2, "u", UUIDType()))
-    spec = PartitionSpec(PartitionField(2, 1000, BucketTransform(2), "part"))
+    columns = IcebergSchema(types.NestedField(1, "n", types.LongType()), types.NestedField(2, "u", types.UUIDType()))
+    spec = PartitionSpec(PartitionField(2, 1000, transforms.BucketTransform(2), "part"))
     lake.catalog.create_table("some.table", columns, partition_spec=spec)
-    with pytest.raises(
-        TableError, match=r"is partitioned by bucket\[2\] of 'u', which is uuid: `pyiceberg` cannot write"
-    ):
+    why = r"is partitioned by bucket\[2\] of 'u', which is uuid: `pyiceberg` cannot write"
+    with pytest.raises(TableError, match=why):
         lake.sink().check()
     lake.catalog.drop_table("some.table")
     lake.catalog.create_table("some.table", columns)
-    path = Path(lake.catalog.load_table("some.table").metadata_location.removeprefix("file://"))
+    path = Path(lake.table().metadata_location.removeprefix("file://"))
     path.write_text(json.dumps({**json.loads(path.read_text()), "format-version": 3, "next-row-id": 0}))
     with pytest.raises(TableError, match=r"has version 3 of the format, and 2 is the newest that can be written"):
         lake.sink().check()
-
-
-def test_iceberg_columns_that_a_job_has_in_other_types_are_written(tmp_path: Path) -> None:
-    lake = Lake("iceberg", tmp_path)
-    lake.catalog.create_namespace("some")
-    columns = IcebergSchema(
-        NestedField(1, "n", IntegerType(), required=True),
-        NestedField(2, "f", FloatType(), required=True),
-        NestedField(3, "d", DecimalType(10, 2), required=True),
-        NestedField(4, "l", ListType(5, StringType(), element_required=True)),
-    )
-    lake.catalog.create_table("some.table", columns)
-    rows = pa.table({"l": [["x"], None], "d": [1, 2], "f": [0.5, 0.25], "n": [1, 2]})
-    written(lake.sink(), rows)
-    assert [list(row.values()) for row in lake.rows()] == [
-        [1, 0.5, Decimal("1.00"), ["x"]],
-        [2, 0.25, Decimal("2.00"), None],
-    ]

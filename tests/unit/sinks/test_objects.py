@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from output_samples import check_outputs, of, publication
+from output_samples import check_outputs, job, publication
 
 from dpa import Job
 from dpa.config import parse
@@ -70,40 +70,28 @@ def names(port: int, uri: str) -> set[str]:
     return {key.removeprefix(f"{prefix}/") for key in keys(port, "results", f"{prefix}/")}
 
 
-REQUESTS = ("put", "get", "names", "delete", "writing")
-
-
 @contextmanager
-def requests(before: Callable[[], None], after: Callable[[], None]) -> Iterator[None]:
-    """Call these around each request of the storage."""
+def die_after(number: int, done: list[int]) -> Iterator[None]:
+    """Die after the storage's request of that number; no later one is made."""
+
+    def live() -> None:
+        if len(done) >= number:
+            raise Died
 
     def around(real: Callable[..., Any]) -> Callable[..., Any]:
         def operation(*arguments: Any, **options: Any) -> Any:
-            before()
-            done = real(*arguments, **options)
-            after()
-            return done
+            live()
+            found = real(*arguments, **options)
+            done.append(1)
+            live()
+            return found
 
         return operation
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in REQUESTS:
+        for name in ("put", "get", "names", "delete", "writing"):
             patch.setattr(S3Files, name, around(getattr(S3Files, name)))
         yield
-
-
-def die_after(number: int, done: list[int]) -> Iterator[None]:
-    """Die after the request of that number; no later one is made."""
-
-    def before() -> None:
-        if len(done) >= number:
-            raise Died
-
-    def after() -> None:
-        done.append(1)
-        before()
-
-    return requests(before, after)
 
 
 def test_between_whichever_requests_a_job_dies_readers_see_one_whole_result_and_the_next_job_cleans_up(
@@ -232,10 +220,6 @@ def test_a_storage_without_conditional_puts_is_refused(place: str, monkeypatch: 
 # --- jobs
 
 
-def job(path: str, mode: str = "overwrite", **sections: Any) -> Any:
-    return of({"key": "word", "output": {"path": path, "mode": mode}, **sections})
-
-
 def count(path: str, words: Any, **sections: Any) -> Any:
     output = {"path": path, "mode": "overwrite"}
     return Job(input=words, key="word", reducer="count", output=output, **sections).run(backend=LocalBackend())
@@ -274,9 +258,7 @@ def test_a_death_of_the_job_leaves_nothing_of_what_was_staged(s3_port: int, plac
     assert names(s3_port, place) == {MANIFEST, *staged}
 
 
-def test_a_place_that_cannot_be_is_refused_without_its_secrets(
-    s3_port: int, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_place_is_refused_without_its_secrets(s3_port: int, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     shown = "s3://" + place.partition("@")[2].partition("?")[0]
     below, parquet = place.replace("?", "/x?"), {"format": "parquet"}

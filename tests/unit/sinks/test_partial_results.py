@@ -1,7 +1,6 @@
 """Results by epoch as Parquet: a reader sees whole epochs or says that there is none, whatever happens beside it."""
 
 import pickle
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from dpa.driver.outputs import Publication, outputs_of
 from dpa.errors import ConfigError, TableError
 from dpa.sinks import _layout
 from dpa.sinks.objects import ResultFiles
-from dpa.sinks.sink import Target
+from dpa.sinks.sink import Sink, Target
 from dpa.sources.manifest import MANIFEST
 from tests.unit.output_samples import publishing
 
@@ -25,26 +24,20 @@ def share(*keys: str) -> pa.Table:
     return pa.table({"key": pa.array(keys), "count": pa.array([len(key) for key in keys], pa.int64())})
 
 
-def run_of(directory: Path) -> ResultFiles:
-    """As the newest run publishes there; the first one begins."""
+def begun(directory: Path) -> ResultFiles:
+    """What publishes there, of a job that lets others begin."""
     sink = publishing(ResultFiles(Target(str(directory), "overwrite")), "table")
-    found, _ = sink._manifest()
-    if found is not None and found.writer:
-        sink.know(replace(sink.job_context, job=found.claimed_by))
-        sink._writer = found.writer
-    else:
-        sink.begin()
-        sink._lock.close()
+    sink.begin()
+    sink._lock.close()
     return sink
 
 
-def publish(directory: Path, number: int, *shares: pa.Table) -> None:
-    sink = run_of(directory)
-    staged = [sink.stage(table, reducer, number) for reducer, table in enumerate(shares) if table.num_rows]
+def publish(sink: Sink, number: int, *shares: pa.Table) -> None:
+    staged = [sink.stage(table, reducer, number) for reducer, table in enumerate(shares)]
     sink.commit(staged, number, number / 2)
 
 
-def job(directory: Path, output: object = None) -> JobFile:
+def job(directory: Path | str, output: object = None) -> JobFile:
     so_far = {"path": str(directory), "mode": "overwrite", "publish": "table"}
     return of({"key": "word", "output": [output or {}, so_far]})
 
@@ -54,78 +47,54 @@ def publication_of(file: JobFile) -> Publication:
 
 
 def test_the_newest_complete_epoch_is_read(tmp_path: Path) -> None:
-    publish(tmp_path, 1, share("a"), share("b"))
-    publish(tmp_path, 2, share("a", "cc"), share("b"))
-    run_of(tmp_path).stage(share("a", "cc", "ddd"), 0, 3)
-    found = results(tmp_path)
+    place = tmp_path / "run=7"  # which readers of Parquet take for a partition
+    sink = begun(place)
+    publish(sink, 1, share("a"), share("b"))
+    publish(sink, 2, share("a", "cc"), pa.table({"key": ["b"], "count": pa.nulls(1)}))
+    sink.stage(share("a", "cc", "ddd"), 0, 3)
+    found = results(str(place))
     assert (found.epoch, found.seconds) == (2, 1.0)
-    assert found.table.to_pydict() == {"key": ["a", "cc", "b"], "count": [1, 2, 1]}
+    assert found.table.to_pydict() == {"key": ["a", "cc", "b"], "count": [1, 2, None]}
     assert isinstance(found, dpa.Results)
 
 
-def test_a_task_without_rows_leaves_no_file_and_an_epoch_may_have_none(tmp_path: Path) -> None:
-    publish(tmp_path, 1, share(), share())
-    assert results(str(tmp_path)).table.num_rows == 0
-    publish(tmp_path, 2, share(), share("b"))
-    [name] = run_of(tmp_path)._manifest()[0].files or ()
-    assert name.startswith("part-00001-")
-    assert results(tmp_path).table["key"].to_pylist() == ["b"]
-
-
-def test_a_column_of_nulls_takes_the_type_that_it_has_elsewhere(tmp_path: Path) -> None:
-    publish(tmp_path, 1, share("a"), pa.table({"key": ["b"], "count": pa.nulls(1)}))
-    assert results(tmp_path).table.to_pydict() == {"key": ["a", "b"], "count": [1, None]}
-
-
-def test_keys_of_different_types_are_no_table(tmp_path: Path) -> None:
-    publish(tmp_path, 1, share("a"), pa.table({"key": [1], "count": [1]}))
-    with pytest.raises(
-        TableError, match=r"epoch 1 is no table, nor will the result be: .* key has incompatible types: string vs int64"
-    ):
-        results(tmp_path)
-
-
-def test_a_directory_whose_name_looks_like_a_partition_adds_no_column(tmp_path: Path) -> None:
-    publish(tmp_path / "run=7", 1, share("a"))
-    assert results(tmp_path / "run=7").table.column_names == ["key", "count"]
-
-
 def test_only_the_epoch_before_the_newest_is_kept(tmp_path: Path) -> None:
+    sink = begun(tmp_path)
     for number in range(1, 6):
-        publish(tmp_path, number, share("a"))
-    writer = run_of(tmp_path)._writer
-    parts = [f"part-00000-{writer}-00000{number}.parquet" for number in (4, 5)]
+        publish(sink, number, share("a"))
+    parts = [f"part-00000-{sink._writer}-00000{number}.parquet" for number in (4, 5)]
     assert sorted(path.name for path in tmp_path.iterdir()) == [MANIFEST, *parts]
 
 
-def test_an_epoch_that_is_deleted_while_it_is_read_gives_way_to_the_newest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish(tmp_path, 1, share("a"))
+def test_an_epoch_deleted_meanwhile_gives_way_to_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = begun(tmp_path)
+    publish(sink, 1, share("a"))
     read, reads = _layout.table_in, []
 
     def overtaken(objects: Any, name: str, columns: pa.Schema | None) -> pa.Table:
         reads.append(name)
         if len(reads) == 1:
             for number in (2, 3):
-                publish(tmp_path, number, share("a", "b"))
+                publish(sink, number, share("a", "b"))
         return read(objects, name, columns)
 
     monkeypatch.setattr(_layout, "table_in", overtaken)
     assert (results(tmp_path).epoch, len(reads)) == (3, 2)
 
 
-def test_a_reader_says_that_there_is_no_epoch_yet(tmp_path: Path) -> None:
-    run_of(tmp_path).stage(share("a"), 0, 1)
+def test_a_reader_says_that_there_is_no_epoch_yet_or_no_table_or_that_files_were_removed(tmp_path: Path) -> None:
+    sink = begun(tmp_path)
+    sink.stage(share("a"), 0, 1)
     (tmp_path / "file").touch()
     for place in (tmp_path, tmp_path / "nowhere", tmp_path / "file"):
         with pytest.raises(TableError, match=f"{place} has no complete epoch, or not yet"):
             results(place)
-
-
-def test_a_reader_says_that_files_were_removed(tmp_path: Path) -> None:
-    publish(tmp_path, 1, share("a"))
-    next(tmp_path.glob("part-*")).unlink()
+    publish(sink, 1, share("a"), pa.table({"key": [1], "count": [1]}))
+    why = r"epoch 1 is no table, nor will the result be: .* key has incompatible types: string vs int64"
+    with pytest.raises(TableError, match=why):
+        results(tmp_path)
+    for part in tmp_path.glob("part-*"):
+        part.unlink()
     with pytest.raises(TableError, match="epoch 1 lacks files"):
         results(tmp_path)
 
@@ -134,8 +103,9 @@ def test_a_reader_says_that_files_were_removed(tmp_path: Path) -> None:
 
 
 def test_what_a_dead_generation_still_publishes_is_not_seen(tmp_path: Path) -> None:
-    publish(tmp_path, 1, share("old"))
-    zombie = pickle.loads(pickle.dumps(run_of(tmp_path)))
+    sink = begun(tmp_path)
+    publish(sink, 1, share("old"))
+    zombie = pickle.loads(pickle.dumps(sink))
     staged = zombie.stage(share("older"), 0, 2)
     with publication_of(job(tmp_path)) as directory:
         with pytest.raises(TableError, match="another job has begun to write to"):
@@ -146,32 +116,20 @@ def test_what_a_dead_generation_still_publishes_is_not_seen(tmp_path: Path) -> N
         assert results(tmp_path).table["key"].to_pylist() == ["new"]
 
 
-def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
+def test_a_second_job_is_refused_while_the_first_one_publishes_there(tmp_path: Path) -> None:
     place = tmp_path / "some" / "where"
     check_outputs(job(place))
-    with publication_of(job(place)):
+    with publication_of(job(place)) as directory:
         assert MANIFEST in names(place)
-
-
-@pytest.mark.parametrize("stranger", ["data.csv", "epoch-1", "run-1", "LATEST.old", ".unseen"])
-def test_a_directory_that_holds_anything_else_is_refused(tmp_path: Path, stranger: str) -> None:
-    publish(tmp_path, 1, share("a"))
-    (tmp_path / stranger).touch()
-    with pytest.raises(ConfigError, match=f"output.1.path: .* holds {stranger}, no file of a result"):
-        check_outputs(job(tmp_path))
-
-
-def test_a_second_job_is_refused_while_the_first_one_publishes_there(tmp_path: Path) -> None:
-    with publication_of(job(tmp_path)):
-        publish(tmp_path, 1, share("a"))
-        check_outputs(job(tmp_path))
+        publish(directory.sink, 1, share("a"))
+        check_outputs(job(place))
         with (
             pytest.raises(ConfigError, match=r"output.1.path: another job publishes .* now; wait for its end"),
-            publication_of(job(tmp_path)),
+            publication_of(job(place)),
         ):
             pass
-        assert results(tmp_path).epoch == 1
-    with publication_of(job(tmp_path)):
+        assert results(place).epoch == 1
+    with publication_of(job(place)):
         pass
 
 
@@ -184,17 +142,26 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_a_file_or_a_uri_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stranger", ["data.csv", "epoch-1", "run-1", "LATEST.old", ".unseen"])
+def test_a_directory_that_holds_anything_else_is_refused(tmp_path: Path, stranger: str) -> None:
+    publish(begun(tmp_path), 1, share("a"))
+    (tmp_path / stranger).touch()
+    with pytest.raises(ConfigError, match=f"output.1.path: .* holds {stranger}, no file of a result"):
+        check_outputs(job(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("path", "output", "why"),
+    [
+        ("{}/file", "{}/out", r"/file is a file; name a directory"),
+        ("gs://bucket/x", "{}/out", "gs://bucket/x is a URI"),
+        ("{}/out", "{}/out", "are one directory; name two"),
+        ("{}/out/so-far", "{}/out", "lie one in the other; name two"),
+        ("{}/out", "{}/out/result", "lie one in the other; name two"),
+    ],
+)
+def test_what_is_no_directory_of_its_own_is_refused(tmp_path: Path, path: str, output: str, why: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"output.1.path: .*/file is a file; name a directory"):
-        check_outputs(job(tmp_path / "file"))
-    with pytest.raises(ConfigError, match="gs://bucket/x is a URI"):
-        check_outputs(of({"output": {"path": "gs://bucket/x", "publish": "table"}}))
-
-
-@pytest.mark.parametrize(("output", "path"), [("out", "out"), ("out", "out/so-far"), ("out/result", "out")])
-def test_epochs_and_the_result_may_not_lie_one_in_the_other(tmp_path: Path, output: str, path: str) -> None:
-    file = job(tmp_path / path, str(tmp_path / output))
-    with pytest.raises(ConfigError, match=r"output.1.path: .* (lie one in the other|are one directory); name two"):
-        check_outputs(file)
+    with pytest.raises(ConfigError, match=f"output.1.path: .*{why}"):
+        check_outputs(job(path.format(tmp_path), output.format(tmp_path)))
     check_outputs(job(tmp_path / "out" / "so-far", str(tmp_path / "out" / "result")))

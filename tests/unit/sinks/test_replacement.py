@@ -79,9 +79,7 @@ def old(request: pytest.FixtureRequest) -> dict[str, str]:
     return dict(request.param)
 
 
-def test_whichever_file_operation_fails_the_old_result_or_the_new_one_is_there(
-    tmp_path: Path, how: str, old: dict[str, str]
-) -> None:
+def test_whatever_fails_the_old_result_or_the_new_one_is_there(tmp_path: Path, how: str, old: dict[str, str]) -> None:
     number = 0
     tried: list[str] = []
     while len(tried) >= number:
@@ -130,6 +128,7 @@ def test_a_process_that_dies_while_it_settles_for_a_dead_one_is_settled_for_too(
 def test_what_may_not_go_stays_and_so_does_the_old_result(tmp_path: Path, how: str) -> None:
     fill(tmp_path / "out", OLD)
     prepared = begun(tmp_path / "out", how)
+    assert settle_abandoned(tmp_path / "out") == [prepared.work], "a job that lives is named, and its work stays"
     fill(tmp_path / "out", {"data.csv": "mine"})
 
     def refuse(directory: Path) -> None:
@@ -189,9 +188,7 @@ def test_what_a_dead_process_did_is_not_undone_where_a_whole_result_has_come_sin
 
 
 @pytest.mark.parametrize("kind", ["a link to another result", "a link to nothing", "a file"])
-def test_what_takes_the_place_of_the_directory_meanwhile_stays_and_no_link_is_followed(
-    tmp_path: Path, kind: str
-) -> None:
+def test_what_takes_the_directorys_place_meanwhile_stays_and_no_link_is_followed(tmp_path: Path, kind: str) -> None:
     target, other = tmp_path / "out", tmp_path / "other"
     fill(target, OLD)
     fill(other, OLD)
@@ -243,15 +240,6 @@ def test_a_directory_in_one_of_the_same_name_is_not_settled_for_it_nor_the_other
     assert found(inner) == NEW
 
 
-def test_a_job_that_lives_is_named_and_its_work_stays(tmp_path: Path, how: str) -> None:
-    fill(tmp_path / "out", OLD)
-    prepared = begun(tmp_path / "out", how)
-    assert settle_abandoned(tmp_path / "out") == [prepared.work]
-    prepared.publish(accept)
-    prepared.settle()
-    assert found(tmp_path / "out") == NEW
-
-
 def test_a_directory_that_cannot_be_renamed_is_filled_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(tmp_path / "out", OLD)
     make = OwnedDirectory.make
@@ -269,9 +257,7 @@ def test_a_directory_that_cannot_be_renamed_is_filled_in_place(tmp_path: Path, m
         Replacement.begin(tmp_path / "not there", "new")
 
 
-def test_a_file_system_that_lets_a_full_directory_be_replaced_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_full_directories_are_replaced_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(tmp_path / "out", OLD)
     rename = Path.rename
 
@@ -304,7 +290,7 @@ def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(target)], check=True)
 
 
-def test_a_mount_point_gets_its_result_in_place(mounted: Path) -> None:
+def test_a_mount_point_gets_its_result_in_place_and_one_that_is_read_only_is_named_at_once(mounted: Path) -> None:
     for before, now in ((({}), OLD), (OLD, NEW)):
         assert found(mounted) == before
         prepared = Replacement.begin(mounted, now[MARK])
@@ -315,9 +301,6 @@ def test_a_mount_point_gets_its_result_in_place(mounted: Path) -> None:
         assert sorted(path.name for path in mounted.iterdir()) == sorted(now)
         assert found(mounted) == now
     assert {path.name for path in mounted.parent.iterdir()} == {"out", "volume"}
-
-
-def test_a_mount_point_that_is_read_only_is_told_at_once(mounted: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro,bind", str(mounted)], check=True)
     with pytest.raises(OSError, match="Read-only file system"):
         Replacement.begin(mounted, "new")

@@ -40,22 +40,24 @@ ALL = pa.concat_tables(SHARES)
 
 
 class Case:
-    """A sink in an empty directory, and how a reader finds its rows there."""
+    """A sink in an empty directory, or with files of object storage that `listed` gives, and how a reader finds its
+    rows there."""
 
     def __init__(
         self, make: Make, find: Find | None, directory: Path, listed: Callable[[], list[str]] | None = None
     ) -> None:
         self.sink = make(directory / "place")
-        self._make, self._find, self._directory, self._listed = make, find, directory, listed
+        self._given = make, find, directory, listed
 
     def again(self) -> Case:
         """The same for another job."""
-        return Case(self._make, self._find, self._directory, self._listed)
+        return Case(*self._given)
 
     def found(self) -> pa.Table | None:
         """What readers see; None: nothing."""
+        _, find, directory, _ = self._given
         try:
-            return None if self._find is None else self._find(self._directory / "place")
+            return None if find is None else find(directory / "place")
         except (FileNotFoundError, TableError, TableNotFoundError, NoSuchTableError):
             return None
 
@@ -65,48 +67,26 @@ class Case:
         return [pickle.loads(pickle.dumps(self.sink)).stage(tables[task], task, epoch) for task in here]
 
     def files(self) -> list[str]:
-        """All files that there are but locks."""
-        if self._listed is not None:
-            return self._listed()
-        inside = (path for path in self._directory.rglob("*") if path.is_file() and path.name != ".lock")
-        return sorted(str(path.relative_to(self._directory)) for path in inside)
+        """All files that there are but locks and a catalog, which is made whenever someone looks."""
+        _, _, directory, listed = self._given
+        if listed is not None:
+            return listed()
+        inside = (path for path in directory.rglob("*") if path.is_file() and path.name not in (".lock", "catalog.db"))
+        return sorted(str(path.relative_to(directory)) for path in inside)
 
 
 def files(place: Path) -> pa.Table:
     return pa.concat_tables([pq.read_table(part) for part in sorted(place.iterdir()) if part.suffix == ".parquet"])
 
 
-def json_lines(place: Path) -> pa.Table:
-    return JsonLines(str(place)).read([str(place)])
-
-
-def far_case(port: int, directory: Path, layout: FileLayout) -> Case:
-    """Object storage."""
-    place = f"results/{directory.name}"
-    uri = uri_of(port, place)
-    return Case(
-        lambda _: ResultFiles(Target(uri, "overwrite", mark=lambda: "key: word\n"), layout),
-        (lambda _: published(uri)) if layout != PLAIN else (lambda _: parquet_table([uri]).read()),
-        directory,
-        lambda: keys(port, *place.split("/")),
-    )
+def results_at(place: Path) -> pa.Table:
+    return results(place).table
 
 
 def iceberg(place: Path) -> Iceberg:
     """A table in a catalog beside a place."""
     catalog = {"type": "sql", "uri": f"sqlite:///{place.parent}/catalog.db", "warehouse": f"file://{place}"}
     return Iceberg(Target("here.some.table", "overwrite", catalog))
-
-
-def iceberg_case(directory: Path) -> Case:
-    """Its catalog is made whenever someone looks."""
-    tables = directory / "place"
-    return Case(
-        iceberg,
-        lambda place: iceberg(place)._catalog().load_table("some.table").scan().to_arrow(),
-        directory,
-        lambda: sorted(str(path) for path in tables.rglob("*") if path.is_file()),
-    )
 
 
 def in_directory(layout: FileLayout) -> Make:
@@ -122,25 +102,23 @@ _, CSV, JSON = ENCODINGS
 SINKS: dict[str, tuple[Make, Find | None]] = {
     "memory": (lambda place: Memory(), None),
     "parquet": (in_directory(PLAIN), files),
-    "table": (by_epoch("table", PLAIN), lambda place: results(place).table),
-    "final": (by_epoch("final", PLAIN), lambda place: results(place).table),
+    "table": (by_epoch("table", PLAIN), results_at),
+    "final": (by_epoch("final", PLAIN), results_at),
     "csv": (in_directory(FileLayout(CSV)), published),
     "json lines, compressed": (in_directory(FileLayout(JSON, "zstd")), published),
     "partitions": (in_directory(FileLayout(partition_by=("key",))), published),
     "partitions of csv": (in_directory(FileLayout(CSV, "gzip", ("n",))), published),
     "one file": (in_directory(FileLayout(single_file=True)), published),
     "one file of csv": (in_directory(FileLayout(CSV, "gzip", single_file=True)), published),
-    "table of csv, one file": (
-        by_epoch("table", FileLayout(CSV, single_file=True)),
-        lambda place: results(place).table,
-    ),
-    "final json lines": (by_epoch("final", FileLayout(JSON, "gzip")), lambda place: results(place).table),
-    "final partitions": (by_epoch("final", FileLayout(partition_by=("key",))), lambda place: results(place).table),
+    "table of csv, one file": (by_epoch("table", FileLayout(CSV, single_file=True)), results_at),
+    "final json lines": (by_epoch("final", FileLayout(JSON, "gzip")), results_at),
+    "final partitions": (by_epoch("final", FileLayout(partition_by=("key",))), results_at),
     "delta": (
         lambda place: Delta(Target(str(place), "overwrite")),
         lambda place: pl.read_delta(str(place)).to_arrow() if place.exists() else None,
     ),
-    "of one's own": (lambda place: JsonLines(str(place)), json_lines),
+    "iceberg": (iceberg, lambda place: iceberg(place)._catalog().load_table("some.table").scan().to_arrow()),
+    "of one's own": (lambda place: JsonLines(str(place)), lambda place: JsonLines(str(place)).read([str(place)])),
 }
 
 
@@ -152,26 +130,28 @@ FAR = {
 }
 
 
-@pytest.fixture(params=[*SINKS, *FAR, "iceberg"])
+@pytest.fixture(params=[*SINKS, *FAR])
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
-    if request.param in FAR:
-        return far_case(request.getfixturevalue("s3_port"), tmp_path, FAR[request.param])
-    if request.param == "iceberg":
-        return iceberg_case(tmp_path)
-    make, find = SINKS[request.param]
-    return Case(make, find, tmp_path)
+    if request.param in SINKS:
+        return Case(*SINKS[request.param], tmp_path)
+    port, layout = request.getfixturevalue("s3_port"), FAR[request.param]
+    uri = uri_of(port, f"results/{tmp_path.name}")
+    return Case(
+        lambda _: ResultFiles(Target(uri, "overwrite", mark=lambda: "key: word\n"), layout),
+        lambda _: published(uri) if layout != PLAIN else parquet_table([uri]).read(),
+        tmp_path,
+        lambda: keys(port, "results", tmp_path.name),
+    )
 
 
 def rows(table: pa.Table) -> list[Any]:
     return sorted(table.to_pylist(), key=lambda row: row["key"])
 
 
-def test_a_check_writes_nothing(case: Case) -> None:
+def test_readers_see_all_rows_once_they_are_committed_and_none_before_and_an_abort_changes_nothing(case: Case) -> None:
+    case.sink.abort()
     case.sink.check()
     assert case.files() == []
-
-
-def test_readers_see_all_rows_once_they_are_committed_and_none_before(case: Case) -> None:
     case.sink.begin()
     staged = case.staged()
     assert case.found() is None
@@ -182,12 +162,6 @@ def test_readers_see_all_rows_once_they_are_committed_and_none_before(case: Case
     else:
         assert rows(case.found()) == rows(ALL)
         assert all(any(file.endswith(name) for file in case.files()) for name in names or ())
-
-
-def test_an_abort_leaves_nothing_and_what_was_committed_stays(case: Case) -> None:
-    case.sink.begin()
-    case.sink.commit(case.staged(), 1, 0.5)
-    case.sink.abort()
     before, seen = case.files(), case.found()
     again = case.again()
     again.sink.begin()
@@ -240,7 +214,7 @@ def test_a_new_commit_replaces_what_readers_see(case: Case) -> None:
     assert case.sink.place is None or rows(case.found()) == rows(pa.concat_tables(SHARES[:2]))
 
 
-def test_what_is_staged_can_be_read_back_or_the_sink_says_that_it_cannot(case: Case) -> None:
+def test_what_is_staged_is_read_back_if_the_sink_can_and_may_be_kept_in_a_checkpoint(case: Case) -> None:
     case.sink.begin()
     staged = case.staged()
     if type(case.sink).read is Sink.read:
@@ -248,13 +222,8 @@ def test_what_is_staged_can_be_read_back_or_the_sink_says_that_it_cannot(case: C
             case.sink.read(staged)
     else:
         assert rows(case.sink.read(staged)) == rows(ALL)
-    case.sink.abort()
-
-
-def test_what_is_staged_may_be_kept_in_a_checkpoint_until_it_is_committed(case: Case) -> None:
-    case.sink.begin()
-    [staged] = read(written(case.staged()), "a checkpoint")
-    case.sink.commit(staged, 1, 0.5)
+    [kept] = read(written(staged), "a checkpoint")
+    case.sink.commit(kept, 1, 0.5)
     case.sink.abort()
     assert case.sink.place is None or rows(case.found()) == rows(ALL)
 
@@ -266,8 +235,3 @@ def test_columns_without_rows_are_a_result(case: Case) -> None:
     case.sink.abort()
     found = case.found()
     assert case.sink.place is None or (found is not None and found.num_rows == 0)
-
-
-def test_an_abort_before_anything_was_begun_is_good(case: Case) -> None:
-    case.sink.abort()
-    assert case.files() == []

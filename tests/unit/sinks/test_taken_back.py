@@ -2,69 +2,26 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from epoch_jobs import LINE, Job, Place, place_of
 from kafka_broker import make_topic
 
-from dpa import results
 from dpa._util.lines import Line
 from dpa.checkpoints import FileRef, Manifest
 from dpa.errors import CheckpointError, TableError
 from dpa.protocol.published import is_ahead
 from dpa.sinks import _layout, objects
-from dpa.sinks._iceberg import Iceberg
 from dpa.sinks._kafka import KafkaTopic
-from dpa.sinks._layout import FileLayout
-from dpa.sinks.delta import Delta
 from dpa.sinks.directory import ResultDirectory
-from dpa.sinks.encodings import ENCODINGS
 from dpa.sinks.objects import ResultFiles
-from dpa.sinks.sink import Newest, Sink, Target
-from experiments.s3_server import uri_of
+from dpa.sinks.sink import Newest, Target
 from tests.unit.output_samples import publishing
-
-LINE: Line = ((0, "one"), (4, "other"))
-
-
-class Job:
-    """A job with checkpoints that is begun, and begun again, at one place."""
-
-    def __init__(self, make: Callable[[], Sink], read: Callable[[], pa.Table] = lambda: pa.table({})) -> None:
-        self._make, self._read = make, read
-        self.name = uuid4().hex
-        self.begin()
-
-    def begin(self) -> None:
-        self.sink = self.known()
-        self.sink.check()
-        self.sink.begin()
-        self.coordinator: Sink = pickle.loads(pickle.dumps(self.sink))
-
-    def known(self) -> Sink:
-        """The sink as whoever wants to know what is there has it."""
-        sink = self._make()
-        sink.know(replace(sink.job_context, job=self.name, with_checkpoints=True, key="value"))
-        return sink
-
-    def publish(self, epoch: int, *values: int, line: Line = LINE, is_last: bool = False) -> list[Any]:
-        sink = self.sink if is_last else self.coordinator
-        sink.know(replace(sink.job_context, line=() if is_last else line))
-        tables = [pa.table({"value": [each]}) for each in values]
-        staged = [pickle.loads(pickle.dumps(sink)).stage(rows, task, epoch) for task, rows in enumerate(tables)]
-        sink.commit(staged, epoch, epoch / 2, is_last=is_last)
-        return staged
-
-    def values(self) -> list[int]:
-        rows = self._read()
-        return sorted(rows["value"].to_pylist()) if rows.num_columns else []
 
 
 def made(epoch: int, line: Line) -> Manifest:
@@ -72,32 +29,20 @@ def made(epoch: int, line: Line) -> Manifest:
     return Manifest(1, 0, epoch, 0.0, 0.0, 0, FileRef("files/x", 0, ""), (), line)
 
 
-@pytest.fixture(params=["directory", "json lines", "objects", "delta", "iceberg"])
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Job]:
-    """Makes a job; `mode`: what becomes of what is there."""
-    path = str(tmp_path / "place")
-    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{path}"}
-
-    def made(mode: str = "error") -> Job:
-        where, layout = path, FileLayout()
-        match request.param:
-            case "iceberg":
-                name = "here.some.table"
-                read = lambda: results(name, format="iceberg", options=catalog).table  # noqa: E731
-                return Job(lambda: publishing(Iceberg(Target(name, mode, catalog)), "final"), read)
-            case "delta":
-                return Job(lambda: publishing(Delta(Target(path, mode)), "final"), lambda: results(path).table)
-            case "objects":
-                where = uri_of(request.getfixturevalue("s3_port"), f"results/{tmp_path.name}")
-            case "json lines":
-                layout = FileLayout(ENCODINGS[-1], "gzip")
-        return Job(lambda: publishing(ResultFiles(Target(where, mode), layout), "final"), lambda: results(where).table)
-
-    return made
+@pytest.fixture(params=["directory", "json", "objects", "delta", "iceberg"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return place_of(request.param, tmp_path, request)
 
 
-def test_the_epochs_behind_one_are_taken_back_and_published_again_with_other_rows(make: Callable[..., Job]) -> None:
-    job = make()
+@pytest.fixture
+def few_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Place:
+    """A directory in which three files are merged into one."""
+    monkeypatch.setattr(objects, "_FANOUT", 3)
+    return place_of("directory", tmp_path)
+
+
+def test_the_epochs_behind_one_are_taken_back_and_published_again_with_other_rows(place: Place) -> None:
+    job = place.job(saved=True)
     assert job.known().newest() is None
     pending = [job.publish(epoch, epoch, epoch * 10) for epoch in (1, 2, 3, 5, 6)]
     job.publish(7, 7, is_last=True)
@@ -105,10 +50,10 @@ def test_the_epochs_behind_one_are_taken_back_and_published_again_with_other_row
     assert job.known().newest() == Newest(6, LINE, is_last=True)
 
     job.known().take_back(3, is_trial=True)
-    assert job.values() == [1, 2, 3, 5, 6, 7, 10, 20, 30, 50, 60]
+    assert place.values() == [1, 2, 3, 5, 6, 7, 10, 20, 30, 50, 60]
     job.known().take_back(3, is_trial=False)
     assert job.known().newest() == Newest(3, LINE[:1])
-    assert job.values() == [1, 2, 3, 10, 20, 30]
+    assert place.values() == [1, 2, 3, 10, 20, 30]
 
     job.begin()
     job.coordinator.commit(pending[2], 3, 1.0)
@@ -117,71 +62,66 @@ def test_the_epochs_behind_one_are_taken_back_and_published_again_with_other_row
     assert job.known().newest() == Newest(4, other)
     job.publish(5, 50, line=other)
     job.publish(7, 60, is_last=True)
-    assert job.values() == [1, 2, 3, 4, 10, 20, 30, 50, 60]
+    assert place.values() == [1, 2, 3, 4, 10, 20, 30, 50, 60]
     job.sink.abort()
 
     job.known().take_back(1, is_trial=False)
-    assert job.values() == [1, 10]
+    assert place.values() == [1, 10]
     job.begin()
     job.publish(2, 2)
     job.sink.abort()
     job.known().take_back(0, is_trial=False)
-    assert (job.values(), job.known().newest()) == ([], Newest(0, LINE[:1]))
+    assert (place.values(), job.known().newest()) == ([], Newest(0, LINE[:1]))
     job.begin()
     job.publish(1, 1)
     job.publish(2, 2, is_last=True)
-    assert job.values() == [1, 2]
+    assert place.values() == [1, 2]
 
 
-def test_an_epoch_without_rows_is_one_to_go_back_to(make: Callable[..., Job]) -> None:
-    job = make()
+def test_an_epoch_without_rows_is_one_to_go_back_to(place: Place) -> None:
+    job = place.job(saved=True)
     for epoch in (1, 2, 3):
         job.publish(epoch, *([] if epoch == 2 else [epoch]))
     job.sink.abort()
     job.known().take_back(2, is_trial=False)
-    assert job.values() == [1]
+    assert place.values() == [1]
     newest = job.known().newest()
     assert newest is not None and newest.epoch == 2
 
 
-@pytest.mark.parametrize("make", ["delta", "iceberg"], indirect=True)
-def test_what_a_job_had_replaced_is_there_again(make: Callable[..., Job]) -> None:
-    before = make()
+@pytest.mark.parametrize("place", ["delta", "iceberg"], indirect=True)
+def test_what_a_job_had_replaced_is_there_again(place: Place) -> None:
+    before = place.job(saved=True)
     before.publish(1, 8, 9)
     before.sink.abort()
-    job = make("overwrite")
+    job = place.job(saved=True, mode="overwrite")
     job.publish(1, 1)
     job.publish(2, 2)
-    assert job.values() == [1, 2]
+    assert place.values() == [1, 2]
     job.known().take_back(0, is_trial=False)
-    assert job.values() == [8, 9]
+    assert place.values() == [8, 9]
     job.begin()
     job.publish(1, 3)
-    assert job.values() == [3, 8, 9]
+    assert place.values() == [3, 8, 9]
 
 
 @pytest.mark.parametrize("until", range(1, 37))
-def test_files_that_were_merged_are_cut_between_epochs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: int
-) -> None:
-    monkeypatch.setattr(objects, "_FANOUT", 3)
-    job = Job(lambda: publishing(ResultFiles(Target(str(tmp_path))), "final"), lambda: results(tmp_path).table)
+def test_files_that_were_merged_are_cut_between_epochs(few_files: Place, until: int) -> None:
+    job = few_files.job(saved=True)
     for epoch in range(1, 37):
         job.publish(epoch, *[epoch] * (1 + epoch % 3))
     job.sink.abort()
     job.known().take_back(until, is_trial=False)
-    assert job.values() == [epoch for epoch in range(1, until + 1) for _ in range(1 + epoch % 3)]
+    assert few_files.values() == [epoch for epoch in range(1, until + 1) for _ in range(1 + epoch % 3)]
     job.begin()
     for epoch in range(until + 1, 40):
         job.publish(epoch, epoch)
-    assert job.values()[-1] == 39
-    assert not results(tmp_path).table.schema.metadata
+    assert few_files.values()[-1] == 39
+    assert not few_files.read().table.schema.metadata
 
 
-def test_a_job_that_had_ended_at_a_place_is_resumed_behind_all_that_its_epochs_before_the_last_go_with(
-    make: Callable[..., Job],
-) -> None:
-    job = make()
+def test_a_job_that_had_ended_is_resumed_behind_all_that_its_epochs_before_the_last_go_with(place: Place) -> None:
+    job = place.job(saved=True)
     for epoch in (1, 4):
         job.publish(epoch, epoch)
     job.publish(8, 8, is_last=True)  # epochs that publish nothing lie between, maybe made by others
@@ -200,13 +140,12 @@ def test_a_job_that_had_ended_at_a_place_is_resumed_behind_all_that_its_epochs_b
         is_ahead(newest, "it", made(6, (one, (4, "third"))))
     assert is_ahead(newest, "it", None)
     job.known().take_back(6, is_trial=False)
-    assert (job.values(), job.known().newest()) == ([1, 4], Newest(6, (one, other)))
+    assert (place.values(), job.known().newest()) == ([1, 4], Newest(6, (one, other)))
 
 
-def test_epochs_that_are_counted_together_are_not_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "_FANOUT", 3)
+def test_epochs_that_are_counted_together_are_not_told_apart(few_files: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_layout, "_MOST_EPOCHS", 4)
-    job = Job(lambda: publishing(ResultFiles(Target(str(tmp_path))), "final"), lambda: results(tmp_path).table)
+    job = few_files.job(saved=True)
     for epoch in range(1, 37):
         job.publish(epoch, epoch)
     job.sink.abort()
@@ -214,12 +153,11 @@ def test_epochs_that_are_counted_together_are_not_told_apart(tmp_path: Path, mon
         job.known().take_back(2, is_trial=True)
     for until in (33, 9):
         job.known().take_back(until, is_trial=False)
-        assert job.values() == [*range(1, until + 1)]
+        assert few_files.values() == [*range(1, until + 1)]
 
 
-def test_files_that_do_not_say_their_epochs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "_FANOUT", 3)
-    job = Job(lambda: publishing(ResultFiles(Target(str(tmp_path))), "final"))
+def test_files_that_do_not_say_their_epochs_are_refused(few_files: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = few_files.job(saved=True)
     # It merges as a version did that did not know of this.
     job.coordinator.know(replace(job.coordinator.job_context, with_checkpoints=False))
     life = type(job.coordinator)._life
@@ -233,41 +171,40 @@ def test_files_that_do_not_say_their_epochs_are_refused(tmp_path: Path, monkeypa
 
 
 def test_rows_of_others_are_never_taken_back(tmp_path: Path) -> None:
-    path = str(tmp_path / "table")
-    job = Job(lambda: publishing(Delta(Target(path, "append")), "final"), lambda: DeltaTable(path).to_pyarrow_table())
+    path, place = str(tmp_path / "place"), place_of("delta", tmp_path)
+    job = place.job(saved=True, mode="append")
     job.publish(1, 1)
-    write_deltalake(path, pa.table({"value": [100]}), mode="append")
+    write_deltalake(path, pa.table({"key": ["x"], "value": [100]}), mode="append")
     job.publish(2, 2)
     DeltaTable(path).optimize.compact()
     job.known().take_back(1, is_trial=False)
-    assert job.values() == [1, 100]
+    assert place.values() == [1, 100]
     job.publish(2, 2)
-    write_deltalake(path, pa.table({"value": [200]}), mode="append")
-    with pytest.raises(TableError, match=r"others have written to .*table since epoch 1, and would be undone"):
+    write_deltalake(path, pa.table({"key": ["x"], "value": [200]}), mode="append")
+    with pytest.raises(TableError, match=r"others have written to .*place since epoch 1, and would be undone"):
         job.known().take_back(1, is_trial=True)
-    assert job.values() == [1, 2, 100, 200]
+    assert place.values() == [1, 2, 100, 200]
 
 
 def test_a_version_whose_files_are_gone_is_refused(tmp_path: Path) -> None:
-    path = str(tmp_path / "table")
-    job = Job(lambda: publishing(Delta(Target(path)), "final"), lambda: DeltaTable(path).to_pyarrow_table())
+    path, job = str(tmp_path / "place"), place_of("delta", tmp_path).job(saved=True)
     for epoch in (1, 2, 3):
         job.publish(epoch, epoch)
     DeltaTable(path).optimize.compact()
     DeltaTable(path).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-    with pytest.raises(TableError, match=r"version \d of .*table is gone: .* was vacuumed"):
+    with pytest.raises(TableError, match=r"version \d of .*place is gone: .* was vacuumed"):
         job.known().take_back(2, is_trial=True)
 
 
 def test_a_job_that_runs_keeps_its_directory(tmp_path: Path) -> None:
-    job = Job(lambda: publishing(ResultFiles(Target(str(tmp_path))), "final"))
+    job = place_of("directory", tmp_path).job(saved=True)
     job.publish(1, 1)
     with pytest.raises(TableError, match="another job publishes its results in"):
         job.known().take_back(0, is_trial=True)
 
 
 def test_a_whole_result_says_that_it_is_there(tmp_path: Path) -> None:
-    job = Job(lambda: ResultDirectory(Target(str(tmp_path / "out"))))
+    job = Job(lambda: ResultDirectory(Target(str(tmp_path / "out"))), with_checkpoints=True)
     assert job.known().newest() is None
     job.publish(1, 1, is_last=True)
     assert job.known().newest() == Newest(0, is_last=True)
@@ -278,7 +215,8 @@ def test_a_whole_result_says_that_it_is_there(tmp_path: Path) -> None:
 def test_records_of_a_topic_stay(kafka: str) -> None:
     topic = f"t{uuid4().hex}"
     make_topic(kafka, topic)
-    job = Job(lambda: publishing(KafkaTopic(Target(topic, args={"bootstrap.servers": kafka})), "final"))
+    target = Target(topic, args={"bootstrap.servers": kafka})
+    job = Job(lambda: publishing(KafkaTopic(target), "final"), with_checkpoints=True)
     assert job.known().newest() is None
     job.publish(3, 1)
     job.publish(5, 2)
