@@ -59,11 +59,8 @@ class Broken:
         raise NotImplementedError
 
 
-def test_no_batch_is_read_after_the_last_of_them() -> None:
+def test_of_a_split_without_gaps_they_are_the_first_and_no_batch_is_read_after_them() -> None:
     assert [batch.num_rows for batch in FirstRows(Broken(), 3).batches(3)] == [3]
-
-
-def test_of_a_split_without_gaps_they_are_the_first() -> None:
     split = MemorySplit(pa.table({"n": [*range(7)]}), "left")
     assert [batch.num_rows for batch in FirstRows(split, 5).batches(3)] == [3, 2]
     assert [batch.num_rows for batch in FirstRows(split, 5).after(4).batches(3)] == [1]

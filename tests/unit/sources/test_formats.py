@@ -54,9 +54,6 @@ def test_an_ending_is_looked_at_before_anything_is_read_and_a_named_format_comes
     assert InputConfig(path="logs", glob="*.ndjson").format == "json"
     assert InputConfig(path="a.csv", format="text").format == "text"
     assert InputConfig(path="orders").format is None
-
-
-def test_csv_of_no_named_format_has_a_header_and_types_unless_options_say_otherwise() -> None:
     assert InputConfig(path="a.csv").options == {"header": "true", "inferSchema": "true"}
     assert InputConfig(path="a.csv", options={"Header": False}).options == {"inferSchema": "true", "Header": "false"}
     assert InputConfig(path="a.csv", format="csv").options == {}
@@ -130,6 +127,9 @@ def test_the_format_of_a_directory_is_that_of_its_files(tmp_path: Path) -> None:
     assert format_found([str(tmp_path)]) == "csv"
     found = InputConfig(path="year=2024").as_found(str(tmp_path))
     assert (found.format, found.options) == ("csv", {"header": "true", "inferSchema": "true"})
+    given = InputConfig(path="year=2024", options={"multiLin": True})
+    with pytest.raises(TableError, match=r"the files are csv: .* has no option 'multiLin'; did you mean 'multiLine'"):
+        given.as_found(str(tmp_path))
 
 
 def test_files_whose_format_is_unknown_or_of_several_are_refused(tmp_path: Path) -> None:
@@ -150,12 +150,6 @@ def test_files_whose_format_is_unknown_or_of_several_are_refused(tmp_path: Path)
     assert not [*misspelt("jdbc", ["useCompression", "compress"])], "drivers of databases have their own"
     with pytest.raises(TableError, match="Spark alone lists it, so name its `format`"):
         format_found(["s3a://bucket/orders"])
-
-
-def test_a_key_that_the_format_found_has_not_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.json").touch()
-    with pytest.raises(TableError, match=r"the files are json: .* has no option 'multiLin'; did you mean 'multiLine'"):
-        InputConfig(path=str(tmp_path), options={"multiLin": True}).as_found(".")
 
 
 def test_a_flow_names_the_input_whose_format_is_not_known(tmp_path: Path) -> None:

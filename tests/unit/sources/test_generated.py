@@ -68,9 +68,7 @@ WHOLE = rows_of(GeneratedTable(Readings(), 3 * BLOCK_ROWS, seed=7))
 
 
 @given(rows=sizes, split_rows=sizes, batch_rows=sizes)
-def test_rows_do_not_depend_on_how_the_table_is_cut_nor_on_its_length(
-    rows: int, split_rows: int, batch_rows: int
-) -> None:
+def test_rows_do_not_depend_on_how_a_table_is_cut_or_its_length(rows: int, split_rows: int, batch_rows: int) -> None:
     split_rows, batch_rows = max(split_rows, rows // 20), max(batch_rows, rows // 20)
     table = GeneratedTable(Readings(), rows, seed=7)
     splits = table.splits(split_rows)
@@ -80,14 +78,6 @@ def test_rows_do_not_depend_on_how_the_table_is_cut_nor_on_its_length(
     assert read(splits, batch_rows, table.schema).equals(WHOLE.slice(0, rows))
 
 
-def test_a_split_gives_the_same_rows_again_and_after_it_was_sent() -> None:
-    split = GeneratedTable(Readings(), 3 * BLOCK_ROWS, seed=7).splits(5_000)[1]
-    sent = pickle.loads(pickle.dumps(split))
-    assert sent == split
-    for again in (split, split, sent):
-        assert read([again], 999, split.schema).equals(WHOLE.slice(5_000, 5_000))
-
-
 def test_seeds_and_blocks_have_random_numbers_of_their_own() -> None:
     values = WHOLE["value"].to_numpy()
     assert len(np.unique(values)) == len(values)
@@ -95,15 +85,22 @@ def test_seeds_and_blocks_have_random_numbers_of_their_own() -> None:
     assert not set(other["value"].to_pylist()) & set(values.tolist())
 
 
-def test_a_table_may_have_no_rows() -> None:
+def test_a_table_may_have_no_rows_a_padding_and_splits_that_are_small_whatever_they_generate() -> None:
     table = GeneratedTable(Readings(), 0)
     assert table.splits(10) == []
     assert rows_of(table).num_rows == table.sample(10).num_rows == 0
     assert table.schema.names == ["position", "value"]
-
-
-def test_a_split_is_small_whatever_it_generates() -> None:
+    padded = rows_of(GeneratedTable(Readings(), 5_000, seed=7, padding=32))
+    assert padded.select(["position", "value"]).equals(WHOLE.slice(0, 5_000))
+    assert set(padded["padding"].to_pylist()) == {bytes(32)}
     assert len(pickle.dumps(GeneratedTable(Readings(), 10**9).splits(10**9)[0])) < 1_000
+
+
+def test_a_sample_has_whole_blocks_of_rows_in_order() -> None:
+    for most, rows in ((1, BLOCK_ROWS), (BLOCK_ROWS + 1, 2 * BLOCK_ROWS), (10**9, 3 * BLOCK_ROWS)):
+        positions = GeneratedTable(Readings(), 3 * BLOCK_ROWS, seed=7).sample(most, seed=3)["position"].to_pylist()
+        assert len(positions) == rows
+        assert positions == sorted(set(positions))
 
 
 def test_a_table_without_end_begins_as_one_with_an_end() -> None:
@@ -126,19 +123,6 @@ def test_rows_of_a_table_without_end_come_in_time_from_where_it_is_first_polled(
     assert endless.poll(200, 1_050).position == 1_350  # no more at a time
 
 
-def test_padding_adds_bytes_and_changes_no_other_column() -> None:
-    table = rows_of(GeneratedTable(Readings(), 5_000, seed=7, padding=32))
-    assert table.select(["position", "value"]).equals(WHOLE.slice(0, 5_000))
-    assert set(table["padding"].to_pylist()) == {bytes(32)}
-
-
-@pytest.mark.parametrize(("most", "rows"), [(1, BLOCK_ROWS), (BLOCK_ROWS + 1, 2 * BLOCK_ROWS), (10**9, 3 * BLOCK_ROWS)])
-def test_a_sample_has_whole_blocks_of_rows_in_order(most: int, rows: int) -> None:
-    positions = GeneratedTable(Readings(), 3 * BLOCK_ROWS, seed=7).sample(most, seed=3)["position"].to_pylist()
-    assert len(positions) == rows
-    assert positions == sorted(set(positions))
-
-
 # --- pace
 
 
@@ -152,16 +136,6 @@ def test_a_paced_split_takes_as_long_as_its_records_at_that_rate(rate: float) ->
         assert clock.now - began == pytest.approx(rows / rate)
         assert batch.num_rows <= max(1, rate * 0.05)
     assert rows == split.rows <= max(1, rate)
-
-
-def test_two_readers_at_half_the_rate_give_the_rate_together() -> None:
-    clocks = [Clock(), Clock()]
-    paces = [ReadRate(500.0, clock, clock.sleep) for clock in clocks]
-    splits = [GeneratedTable(Readings(), 10_000, pace=pace).splits(10_000) for pace in paces]
-    for number in range(len(splits[0])):
-        reader = min((0, 1), key=lambda one: clocks[one].now)
-        read([splits[reader][number]], 10_000, WHOLE.schema)
-    assert [clock.now - 50.0 for clock in clocks] == [pytest.approx(10.0)] * 2
 
 
 def test_a_reader_that_was_held_up_makes_up_for_it_within_the_split() -> None:
@@ -181,21 +155,14 @@ def test_a_reader_that_was_held_up_makes_up_for_it_within_the_split() -> None:
     ("how", "message"),
     [
         ("raises", r"Misbehaved.batch failed on 4096 rows from 4096: ValueError: no such position"),
-        (
-            "other type",
-            r"Misbehaved.batch returned columns of other names or types at row 4096 .*: n: double",
-        ),
+        ("other type", r"Misbehaved.batch returned columns of other names or types at row 4096 .*: n: double"),
         ("too few", r"Misbehaved.batch must return a RecordBatch of 4096 rows, not 4095 rows"),
+        (lambda: None, "Misbehaved cannot be pickled"),
     ],
 )
-def test_a_generator_that_breaks_its_contract_is_named(how: str, message: str) -> None:
+def test_a_generator_that_breaks_its_contract_is_named(how: object, message: str) -> None:
     with pytest.raises(TableError, match=message):
         rows_of(GeneratedTable(Misbehaved(how), 2 * BLOCK_ROWS))
-
-
-def test_a_generator_that_cannot_be_sent_is_refused_at_once() -> None:
-    with pytest.raises(TableError, match="Misbehaved cannot be pickled"):
-        GeneratedTable(Misbehaved(lambda: None), 1).splits(1)
 
 
 def test_a_generator_whose_module_is_missing_where_it_is_read_says_so() -> None:

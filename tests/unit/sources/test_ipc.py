@@ -29,25 +29,6 @@ def table_of(place: Path) -> FileTable:
     return file_table(ipc_file, [str(place)])
 
 
-def test_record_batches_are_packed_into_splits_in_order(tmp_path: Path) -> None:
-    splits = table_of(write(tmp_path / "a.arrow")).splits(35)
-    assert [(split.groups, split.rows) for split in splits] == [
-        ((0, 1, 2), 30),
-        ((3, 4, 5), 30),
-        ((6, 7, 8), 30),
-        ((9,), 10),
-    ]
-    assert [row for split in splits for batch in split.batches(7) for row in batch["id"].to_pylist()] == [*range(100)]
-
-
-def test_a_split_is_read_on_from_any_row(tmp_path: Path) -> None:
-    [split] = table_of(write(tmp_path / "a.arrow")).splits(1000)
-    for skipped in (0, 3, 10, 25, 100):
-        rest = split.after(skipped)
-        found = [row for batch in rest.batches(4) for row in batch["id"].to_pylist()]
-        assert found == [*range(skipped, 100)] and rest.rows == len(found)
-
-
 @pytest.mark.parametrize("compression", ["lz4", "zstd", "uncompressed"])
 def test_feather_is_read(tmp_path: Path, compression: str) -> None:
     feather.write_feather(ROWS, tmp_path / "a.feather", compression=compression, chunksize=30)

@@ -2,13 +2,13 @@ import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dpa.errors import TableError
-from dpa.sources.files import FileTable
 from dpa.sources.parquet import parquet_table
 from dpa.sources.paths import locate, pruned
 from dpa.sources.splits import total_rows
@@ -22,9 +22,9 @@ def write(path: Path, rows: int = 100, row_group: int = 10, start: int = 0, **co
     return path
 
 
-def parquet_splits(paths, base=".", *, split_rows, columns=None, dictionary=(), **named):
+def parquet_splits(paths, *, split_rows, columns=None, dictionary=(), **named):
     read = None if columns is None else tuple(columns)
-    found = parquet_table([str(Path(base, path)) for path in paths], **named)
+    found = parquet_table(paths, **named)
     return replace(found, columns=read, dictionary=tuple(dictionary)).splits(split_rows)
 
 
@@ -32,62 +32,85 @@ def ids(splits) -> list[int]:
     return [value for split in splits for batch in split.batches(7) for value in batch["id"].to_pylist()]
 
 
-def test_row_groups_are_packed_in_order_up_to_the_wanted_size(tmp_path) -> None:
+def test_row_groups_are_packed_in_order_and_neither_divided_nor_put_together_across_files(tmp_path) -> None:
     write(tmp_path / "a.parquet")
-    splits = parquet_splits(["a.parquet"], str(tmp_path), split_rows=35)
-    assert [split.row_groups for split in splits] == [(0, 1, 2), (3, 4, 5), (6, 7, 8), (9,)]
-    assert [split.rows for split in splits] == [30, 30, 30, 10]
-    assert ids(splits) == list(range(100))
+    write(tmp_path / "b.parquet", rows=50, row_group=40, start=100)
+    splits = parquet_splits([str(tmp_path)], split_rows=35)
+    assert [split.row_groups for split in splits] == [(0, 1, 2), (3, 4, 5), (6, 7, 8), (9,), (0,), (1,)]
+    assert [split.rows for split in splits] == [30, 30, 30, 10, 40, 10]
+    assert ids(splits) == list(range(150))
 
 
-def test_a_row_group_is_never_divided(tmp_path) -> None:
-    write(tmp_path / "a.parquet", row_group=40)
-    assert [split.rows for split in parquet_splits([str(tmp_path)], split_rows=1)] == [40, 40, 20]
-
-
-def test_a_split_never_spans_two_files(tmp_path) -> None:
-    write(tmp_path / "a.parquet", rows=5)
-    write(tmp_path / "b.parquet", rows=5, start=5)
-    splits = parquet_splits([str(tmp_path)], split_rows=1000)
-    assert [split.rows for split in splits] == [5, 5]
-    assert ids(splits) == list(range(10))
-
-
-def test_a_directory_is_read_without_hidden_files_and_sub_directories(tmp_path) -> None:
-    write(tmp_path / "t" / "b.parquet", start=100)
-    write(tmp_path / "t" / "a.parquet")
-    write(tmp_path / "t" / "deep" / "c.parquet", start=200)
-    write(tmp_path / "t" / ".hidden.parquet", start=300)
-    (tmp_path / "t" / "_SUCCESS").touch()
-    assert ids(parquet_splits(["t"], str(tmp_path), split_rows=10)) == list(range(200))
-
-
-def test_a_tree_is_read_to_any_depth_if_asked_to_but_not_in_hidden_directories(tmp_path) -> None:
-    write(tmp_path / "t" / "a.parquet")
-    write(tmp_path / "t" / "x" / "y" / "b.parquet", start=100)
-    write(tmp_path / "t" / "_temporary" / "c.parquet", start=200)
-    assert ids(parquet_splits(["t"], str(tmp_path), split_rows=10, recursive=True)) == list(range(200))
-
-
-def test_globs_match_one_part_of_a_path_each(tmp_path) -> None:
-    write(tmp_path / "day1" / "a.parquet")
-    write(tmp_path / "day2" / "a.parquet", start=100)
-    write(tmp_path / "night" / "a.parquet", start=200)
-    write(tmp_path / "day1" / "x" / "a.parquet", start=300)
-    (tmp_path / "day3").touch()
-    assert ids(parquet_splits(["day*/[a-c].parquet"], str(tmp_path), split_rows=10)) == list(range(200))
-    assert ids(parquet_splits(["day?"], str(tmp_path), split_rows=10, glob="*.parquet")) == list(range(200))
-
-
-def test_a_path_with_glob_characters_that_exists_is_taken_literally(tmp_path) -> None:
-    write(tmp_path / "a[1].parquet")
-    write(tmp_path / "a1.parquet", start=100)
-    assert ids(parquet_splits(["a[1].parquet"], str(tmp_path), split_rows=10)) == list(range(100))
-
-
-def test_a_file_named_twice_is_read_once(tmp_path) -> None:
+def test_row_groups_that_were_read_are_not_read_again(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "a.parquet")
-    assert ids(parquet_splits(["a.parquet", "*.parquet"], str(tmp_path), split_rows=10)) == list(range(100))
+    [_, split] = parquet_splits([str(tmp_path)], split_rows=80)
+    read: list[list[int]] = []
+    whole = pq.ParquetFile.iter_batches
+    monkeypatch.setattr(
+        pq.ParquetFile,
+        "iter_batches",
+        lambda file, **options: read.append(options["row_groups"]) or whole(file, **options),
+    )
+    assert ids([split.after(15)]) == [*range(95, 100)]
+    assert read == [[9]]
+
+
+PLACES = (
+    *("t/a", "t/b", "t/.hidden", "t/_temporary/f", "t/deep/c", "t/deep/old/d", "t/old/e"),
+    *("day1/a", "day2/a", "day1/x/a", "night/a", "a[1]", "a1", "only/deep/g"),
+)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tree")
+    for place in PLACES:
+        write(root / f"{place}.parquet", rows=1)
+    for other in ("t/_SUCCESS", "day3"):
+        (root / other).touch()
+    (root / "notes.txt").write_text("no columns here")
+    return root
+
+
+TREE = {"recursive": True}
+
+
+@pytest.mark.parametrize(
+    ("paths", "options", "expected"),
+    [
+        (["t"], {}, ["t/a", "t/b"]),
+        (["t"], TREE, ["t/a", "t/b", "t/deep/c", "t/deep/old/d", "t/old/e"]),
+        (["t"], {**TREE, "exclude": ["old"]}, ["t/a", "t/b", "t/deep/c"]),
+        (["t"], {**TREE, "exclude": ["d??p", "old"]}, ["t/a", "t/b"]),
+        (["day*/[a-c].parquet"], {}, ["day1/a", "day2/a"]),
+        (["day?"], {"glob": "*.parquet"}, ["day1/a", "day2/a"]),
+        (["a[1].parquet"], {}, ["a[1]"]),
+        (["t/a.parquet", "t/*.parquet"], {}, ["t/a", "t/b"]),
+    ],
+)
+def test_paths_are_files_directories_and_globs_of_which_each_file_counts_once_and_hidden_ones_do_not(
+    tree: Path, paths: list[str], options: dict[str, Any], expected: list[str]
+) -> None:
+    table = parquet_table([str(tree / path) for path in paths], **options)
+    assert table.paths == [str(tree / f"{place}.parquet") for place in expected]
+
+
+@pytest.mark.parametrize(
+    ("paths", "options", "why"),
+    [
+        (["none"], {}, "{tree}/none: no such file or directory"),
+        (["*.pq"], {}, r"\*\.pq: no such file or directory"),
+        (["only"], {}, "holds no file; sub-directories are read with `recursive: true`"),
+        (["only"], {**TREE, "glob": "*.pq"}, r"no file whose name matches '\*\.pq'"),
+        (["t/deep/old"], {**TREE, "glob": "x*", "exclude": ["old"]}, "holds no file"),
+        (["notes.txt"], {}, r"notes\.txt: not a Parquet file that can be read"),
+        (["gopher://a/b"], {}, "not a place that can be read"),
+        ([], {}, "no path"),
+    ],
+)
+def test_what_cannot_be_found_or_read_is_named(tree: Path, paths: list[str], options: dict[str, Any], why: str) -> None:
+    with pytest.raises(TableError, match=why.replace("{tree}", str(tree))):
+        parquet_table([path if "://" in path else str(tree / path) for path in paths], **options)
 
 
 @pytest.mark.parametrize("name", ["{}/a%20%3F.parquet", "{}/*.parquet", "{}"])
@@ -100,30 +123,12 @@ def test_the_uri_of_a_local_file_is_read_like_its_path(tmp_path, name) -> None:
 
 @pytest.mark.parametrize(
     ("uri", "inner"),
-    [
-        ("s3://bucket/a/b.parquet?region=eu-west-1", "bucket/a/b.parquet"),
-        ("gs://anonymous@bucket/a", "bucket/a"),
-    ],
+    [("s3://bucket/a/b.parquet?region=eu-west-1", "bucket/a/b.parquet"), ("gs://anonymous@bucket/a", "bucket/a")],
 )
 def test_the_uri_of_a_remote_file_stays_whole(uri: str, inner: str) -> None:
     place = locate(uri)
     assert (place.path, place.name) == (inner, uri)
     assert place.at(f"{inner}/c").name == uri.replace(inner, f"{inner}/c")
-
-
-def test_an_empty_file_has_a_schema_and_no_splits(tmp_path) -> None:
-    write(tmp_path / "a.parquet", rows=0)
-    table = parquet_table([str(tmp_path)])
-    assert table.schema.names == ["id", "word"]
-    assert (table.rows, table.splits(10)) == (0, [])
-
-
-def test_rows_and_paths_are_those_of_all_files(tmp_path) -> None:
-    write(tmp_path / "a.parquet")
-    write(tmp_path / "b.parquet", rows=11)
-    table = parquet_table([str(tmp_path)])
-    assert table.rows == total_rows(table.splits(30)) == 111
-    assert table.paths == [str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")]
 
 
 def test_only_string_columns_that_are_read_are_decoded_as_dictionaries(tmp_path) -> None:
@@ -144,61 +149,6 @@ def test_only_columns_that_the_file_has_as_dictionaries_are_decoded_as_such(tmp_
     assert list(map(pa.types.is_dictionary, kinds)) == [is_encoded]
 
 
-def test_a_missing_column_is_named_with_a_likely_spelling_and_the_columns_there_are(tmp_path) -> None:
-    write(tmp_path / "a.parquet")
-    with pytest.raises(TableError, match=r"no column 'wrd'; did you mean 'word'\? \(it has id, word\)"):
-        parquet_splits([str(tmp_path)], split_rows=10, columns=["wrd"])
-
-
-def test_files_that_disagree_on_a_column_are_refused_only_if_it_is_read(tmp_path) -> None:
-    write(tmp_path / "a.parquet", n=pa.array([1] * 100, pa.int64()))
-    write(tmp_path / "b.parquet", n=pa.array(["1"] * 100))
-    with pytest.raises(TableError, match=r"column 'n' is int64 in .*a\.parquet and string in .*b\.parquet"):
-        parquet_splits([str(tmp_path)], split_rows=10)
-    assert len(parquet_splits([str(tmp_path)], split_rows=100, columns=["id"])) == 2
-
-
-def test_files_with_a_missing_column_are_refused_and_one_in_another_place_is_read(tmp_path) -> None:
-    pq.write_table(pa.table({"a": [1], "b": [2]}), tmp_path / "1.parquet")
-    pq.write_table(pa.table({"a": [1]}), tmp_path / "2.parquet")
-    with pytest.raises(TableError, match=r"column 'b' is int64 in .* and missing in .*2\.parquet"):
-        parquet_splits([str(tmp_path)], split_rows=10)
-    pq.write_table(pa.table({"b": [2], "a": [1]}), tmp_path / "2.parquet")
-    read = [batch for split in parquet_splits([str(tmp_path)], split_rows=10) for batch in split.batches(10)]
-    assert [batch.to_pylist() for batch in read] == [[{"a": 1, "b": 2}]] * 2
-    assert [batch.schema.names for batch in read] == [["a", "b"]] * 2
-
-
-def test_a_path_where_nothing_is_is_named_in_full(tmp_path) -> None:
-    with pytest.raises(TableError, match=f"{tmp_path}/none: no such file or directory"):
-        parquet_table([str(tmp_path / "none")])
-    with pytest.raises(TableError, match=r"\*\.parquet: no such file or directory"):
-        parquet_table([str(tmp_path / "*.parquet")])
-
-
-def test_a_directory_without_files_is_refused_and_the_way_to_read_deeper_is_told(tmp_path) -> None:
-    write(tmp_path / "deep" / "a.parquet")
-    with pytest.raises(TableError, match="holds no file; sub-directories are read with `recursive: true`"):
-        parquet_table([str(tmp_path)])
-    with pytest.raises(TableError, match=r"no file whose name matches '\*\.pq'"):
-        parquet_table([str(tmp_path)], glob="*.pq", recursive=True)
-
-
-def test_a_tree_is_searched_without_the_directories_that_are_excluded(tmp_path) -> None:
-    for place in ("a", "deep/b", "deep/old/c", "old/d", "_hidden/e"):
-        write(tmp_path / f"{place}.parquet")
-
-    def found(*exclude: str) -> list[str]:
-        table = parquet_table([str(tmp_path)], recursive=True, exclude=exclude)
-        return [file.path.removeprefix(f"{tmp_path}/") for file in table.files]
-
-    assert found() == ["a.parquet", "deep/b.parquet", "deep/old/c.parquet", "old/d.parquet"]
-    assert found("old") == ["a.parquet", "deep/b.parquet"]
-    assert found("d??p", "old") == ["a.parquet"]
-    with pytest.raises(TableError, match="holds no file"):
-        parquet_table([str(tmp_path / "deep" / "old")], recursive=True, glob="x*", exclude=["old"])
-
-
 def test_what_is_left_of_a_tree_are_its_largest_whole_parts(tmp_path) -> None:
     for place in ("a.py", "b.txt", "whole/c.py", "whole/part/d.py", "deep/e.py", "deep/old/f.py", "old/g.py"):
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
@@ -217,12 +167,6 @@ def test_what_is_left_of_a_tree_are_its_largest_whole_parts(tmp_path) -> None:
     ]  # the roots are what was asked
     assert [place.path for place in pruned(str(tmp_path), ["none"])] == [str(tmp_path)]
     assert left(str(tmp_path / "whole"), "*") == ["whole/c.py"]
-
-
-def test_a_file_that_is_not_parquet_is_named(tmp_path) -> None:
-    (tmp_path / "notes.txt").write_text("no columns here")
-    with pytest.raises(TableError, match=r"notes\.txt: not a Parquet file that can be read"):
-        parquet_table([str(tmp_path)])
 
 
 def damage(file: Path, row_group: int) -> None:
@@ -298,52 +242,33 @@ def test_a_file_that_is_written_again_as_it_was_is_read(tmp_path) -> None:
     assert ids(pickle.loads(pickle.dumps(splits))) == list(range(100))
 
 
-def test_no_path_at_all_is_an_error() -> None:
-    with pytest.raises(TableError, match="no path"):
-        parquet_table([])
-
-
-def test_an_unknown_kind_of_uri_is_an_error() -> None:
-    with pytest.raises(TableError, match="not a place that can be read"):
-        parquet_table(["gopher://a/b"])
-
-
 # --- samples
 
 
-@pytest.fixture
-def numbers(tmp_path: Path) -> FileTable:
-    """The numbers from 0 to 999, in two files of row groups of 10 rows."""
+def test_a_sample_has_different_rows_of_all_files_in_order_and_is_another_for_another_seed(tmp_path: Path) -> None:
     for file in range(2):
-        part = pa.table({"n": range(500 * file, 500 * (file + 1)), "text": [f"row {row}" for row in range(500)]})
-        pq.write_table(part, tmp_path / f"{file}.parquet", row_group_size=10)
-    return parquet_table([str(tmp_path)])
-
-
-def test_a_sample_has_so_many_different_rows_of_all_files_in_order(numbers: FileTable) -> None:
+        write(tmp_path / f"{file}.parquet", rows=500, start=500 * file)
+    numbers = parquet_table([str(tmp_path)])
     sample = numbers.sample(300, seed=1)
-    drawn = sample["n"].to_pylist()
+    drawn = sample["id"].to_pylist()
     assert len(drawn) == len(set(drawn)) == 300
     assert drawn == sorted(drawn)
     assert drawn[0] < 100 and drawn[-1] >= 900
-    assert sample["text"].to_pylist() == [f"row {number % 500}" for number in drawn]
+    assert sample["word"].to_pylist() == [f"w{number % 500 % 7}" for number in drawn]
+    assert sample == numbers.sample(300, seed=1) != numbers.sample(300, seed=2)
+    whole_groups = replace(numbers, columns=("id",)).sample(1_000)
+    assert (whole_groups.column_names, whole_groups.num_rows) == (["id"], 640)
+    assert len({number // 10 for number in whole_groups["id"].to_pylist()}) == 64
 
 
-def test_a_sample_is_the_same_for_the_same_seed_and_else_another(numbers: FileTable) -> None:
-    assert numbers.sample(50, seed=1) == numbers.sample(50, seed=1)
-    assert numbers.sample(50, seed=1) != numbers.sample(50, seed=2)
-
-
-def test_a_sample_reads_no_more_than_some_row_groups_and_the_columns_that_are_asked_for(numbers: FileTable) -> None:
-    sample = replace(numbers, columns=("n",)).sample(1_000)
-    assert sample.column_names == ["n"]
-    assert sample.num_rows == 640
-    assert len({number // 10 for number in sample["n"].to_pylist()}) == 64
-
-
-def test_a_small_table_is_its_own_sample_and_an_empty_one_too(tmp_path: Path) -> None:
-    table = pa.table({"n": [3, 1, 2]})
-    pq.write_table(table, tmp_path / "small.parquet")
-    pq.write_table(table.slice(0, 0), tmp_path / "empty.parquet")
-    assert parquet_table([str(tmp_path / "small.parquet")]).sample(10) == table
-    assert parquet_table([str(tmp_path / "empty.parquet")]).sample(10) == table.slice(0, 0)
+def test_rows_and_samples_are_of_all_files_also_of_those_without_rows(tmp_path: Path) -> None:
+    for name, rows in (("a", 100), ("b", 11)):
+        file = write(tmp_path / f"{name}.parquet", rows=rows)
+    pq.write_table(pq.read_table(file).slice(0, 0), tmp_path / "c.parquet")
+    table, empty = parquet_table([str(tmp_path)]), parquet_table([str(tmp_path / "c.parquet")])
+    assert table.rows == total_rows(table.splits(30)) == 111
+    assert parquet_table([str(tmp_path / "b.parquet")]).sample(20) == table.read().slice(100)
+    assert (empty.schema.names, empty.rows, empty.splits(10)) == (["id", "word"], 0, [])
+    assert empty.sample(10) == table.read().slice(0, 0)
+    with pytest.raises(TableError, match=r"no column 'wrd'; did you mean 'word'\? \(it has id, word\)"):
+        replace(table, columns=("wrd",)).splits(10)

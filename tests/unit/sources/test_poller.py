@@ -1,19 +1,26 @@
-"""Rows that a class of the user's fetches: how they become pages, and what is said where the class fails."""
+"""Rows that classes of users fetch or give: how they become pages, what passes through, what is said of failures."""
 
 from __future__ import annotations
 
+import inspect
+import pickle
 from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from dpa import Job, Poller
+from dpa import Feed, Job, Page, Poller
 from dpa.config import parse
 from dpa.errors import ConfigError, TableError
-from dpa.sources.feed import table_of
-from dpa.sources.foreign import PolledRows
+from dpa.sources.feed import NumberedFeed, table_of
+from dpa.sources.foreign import ForeignFeed, PolledRows
+from dpa.sources.splits import channel_of
 from dpa.testing import LocalBackend
+from jobs.text_files import Lines, TextFiles
 
 SCHEMA = pa.schema([("n", pa.int64()), ("word", pa.string())])
 
@@ -64,13 +71,6 @@ def test_a_page_has_what_comes_together_up_to_the_rows_of_a_split_or_a_time() ->
     assert [split.rows for split in PolledRows(Scripted(), "x", clock=times.popleft).poll(100).splits] == [1]
 
 
-def test_a_new_object_goes_on_where_the_last_one_was() -> None:
-    page = PolledRows(Scripted(), "x", clock=lambda: 0.0).poll(2)
-    poller = Scripted()
-    assert table_of(PolledRows(poller, "x").poll(1, page.position).splits)["n"].to_pylist() == [2]
-    assert poller.resumed == 1
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -112,3 +112,54 @@ def test_what_a_poller_gave_before_it_failed_is_given_again() -> None:
         feed.poll(100)
     poller.given[1] = [{"n": 9}]
     assert table_of(feed.poll(100).splits)["n"].to_pylist() == [1, 9, 2] and poller.resumed == 1
+
+
+@dataclass(frozen=True)
+class LinesOf(Lines):
+    """Some lines of a file, which is their channel."""
+
+    @property
+    def channel(self) -> str:
+        return Path(self.path).stem
+
+
+class Archived(TextFiles):
+    """Files that wait to be removed."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(directory)
+        self.released: list[Any] = []
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        page = super().poll(split_rows, position)
+        return Page([LinesOf(split.path, split.rows) for split in page.splits], page.position)  # type: ignore[attr-defined]
+
+    def release(self, position: Any, unread: Sequence[Any]) -> None:
+        self.released += [position, *unread]
+        if position is None:
+            raise OSError("nothing was read")
+
+    def lag(self, position: Any) -> Mapping[str, int]:
+        return {Path(file).stem: 1 for file in self.files[position or 0 :]}
+
+
+def test_channels_lag_and_release_pass_through(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text("to be\nor not\n", encoding="utf-8")
+    archived = Archived(str(tmp_path))
+    feed = NumberedFeed(ForeignFeed(archived, "archived"))
+    page = feed.poll(10)
+    [split] = pickle.loads(pickle.dumps(page.splits))
+    assert channel_of(split) == channel_of(split.after(1)) == "a"
+    assert feed.lag(page.position) == {"b": 1}
+    feed.release(page.position, [split.after(1)])
+    [lines] = archived.poll(10).splits
+    assert archived.released == [1, replace(lines, rows=1, start=1)], "its own splits, as far as they are unread"
+    with pytest.raises(TableError, match=r"archived.release: OSError: nothing was read"):
+        feed.release(None, [])
+
+
+def test_all_that_a_feed_may_say_passes_through() -> None:
+    said = {name for name, _ in inspect.getmembers(Feed) if not name.startswith("_")}
+    said.remove("rows_now")  # made of what polls give
+    assert said - vars(ForeignFeed).keys() == {"is_open", "patience", "poll_seconds"}, "these are copied"

@@ -1,30 +1,36 @@
-"""What lines and values give: each the same as if it were alone, wherever batches begin, and whatever it holds."""
+"""What lines and values give: each the same as if it were alone, wherever batches begin, and whatever it holds. And
+directories and prefixes that are watched: what counts as a file, in which order, and what makes one an error."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
+from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from csv_files import CSVS
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.errors import TableError
-from dpa.sources import lines
-from dpa.sources.feed import table_of
+from dpa.sources import lines, watched
+from dpa.sources.feed import Page, table_of
 from dpa.sources.kafka import RecordFormat
 from dpa.sources.lines import LineFormat
 from dpa.sources.records import Gaps, LineBlock
-from dpa.sources.splits import Split
-from dpa.sources.watched import WatchedFiles
+from dpa.sources.splits import MemorySplit, NumberedSplit, Split, whole
+from dpa.sources.watched import Seen, WatchedFiles
+from experiments.s3_server import client, uri_of
 
 NOW = 1_000
-JSON, CSV = LineFormat("json", tolerates=True), LineFormat("csv", header=True, tolerates=True)
+TEXT, CSV, JSON = LineFormat("text"), LineFormat("csv", header=True), LineFormat("json")
+LAX_CSV, LAX_JSON = replace(CSV, tolerates=True), replace(JSON, tolerates=True)
 COLUMNS = pa.schema([("a", pa.int64()), ("s", pa.string())])
 
 STRANGE = {
@@ -70,13 +76,17 @@ class Message:
         return lambda: self.values[name]
 
 
-def put(place: Path, data: bytes, time: float = 100) -> None:
-    place.write_bytes(data)
+def put(place: Path, text: str | bytes, time: float = 100) -> None:
+    place.write_bytes(text if isinstance(text, bytes) else text.encode())
     os.utime(place, (time, time))
 
 
-def watching(place: Path, kind: LineFormat, declared: pa.Schema | None = COLUMNS) -> WatchedFiles:
-    return WatchedFiles(str(place), kind, declared, clock=lambda: NOW)
+def watching(directory: Path, format: LineFormat | None = TEXT, **more: Any) -> WatchedFiles:
+    return WatchedFiles(str(directory), format, clock=lambda: NOW, **more)
+
+
+def with_columns(place: Path, kind: LineFormat, columns: pa.Schema | None = COLUMNS) -> WatchedFiles:
+    return watching(place, kind, declared=columns)
 
 
 def read(feed: WatchedFiles, split_rows: int = 100) -> list[dict[str, Any]]:
@@ -88,9 +98,9 @@ def read(feed: WatchedFiles, split_rows: int = 100) -> list[dict[str, Any]]:
 def test_a_strange_record_of_json_is_left_out_wherever_it_comes(value: bytes, tmp_path: Path) -> None:
     for before, after in ((b"", b""), (b"", b"\n{}"), (b'{"a": 1}\n', b""), (b'{"a": 1}\n', b"\n{}")):
         put(tmp_path / "file", before + value + after)
-        assert len(read(watching(tmp_path, JSON))) == bool(before) + bool(after)
+        assert len(read(with_columns(tmp_path, LAX_JSON))) == bool(before) + bool(after)
         with pytest.raises(TableError) as failure:
-            read(watching(tmp_path, LineFormat("json")))
+            read(with_columns(tmp_path, JSON))
         assert f"/file, line {1 + bool(before)}: cannot be read as json: " in str(failure.value)
         assert STRANGE[value] in str(failure.value)
         values = [*filter(None, (before.strip(), value, after.strip()))]
@@ -108,7 +118,7 @@ def test_what_a_record_gives_does_not_depend_on_those_beside_it(found: list[byte
     rows = []
     for part in (found[:cut], found[cut:]):
         block = LineBlock(pa.py_buffer(end.join(part)))
-        table, wrong = JSON.parsed(block, len(block), (), COLUMNS)
+        table, wrong = LAX_JSON.parsed(block, len(block), (), COLUMNS)
         assert table.num_rows + len(wrong) == len(block) and len(block) == sum(bool(value) for value in part)
         rows += table.to_pylist()
     assert rows == due
@@ -146,18 +156,16 @@ def test_texts_of_kafka_that_are_none_are_named_and_read_again() -> None:
 
 
 @pytest.mark.parametrize("name", CSVS)
-def test_csv_is_of_one_dialect_wherever_splits_begin(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_csv_has_one_dialect_wherever_splits_begin(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content, due = CSVS[name]
     put(tmp_path / "file.csv", content)
-    strict = LineFormat("csv", header=True)
+    strict = CSV
     texts = pa.schema([("a", pa.string()), ("s", pa.string())])
     for declared in (None, texts):
-        assert [tuple(row.values()) for row in read(watching(tmp_path, strict, declared))] == due
+        assert [tuple(row.values()) for row in read(with_columns(tmp_path, strict, declared))] == due
     for size in (1, 7):
         monkeypatch.setattr(lines, "_SPLIT_BYTES", size)
-        assert [tuple(row.values()) for row in read(watching(tmp_path, strict, texts))] == due
+        assert [tuple(row.values()) for row in read(with_columns(tmp_path, strict, texts))] == due
 
 
 @pytest.mark.parametrize(
@@ -172,44 +180,39 @@ def test_csv_is_of_one_dialect_wherever_splits_begin(
 )
 def test_a_line_that_is_no_record_of_csv_is_left_out_or_named(line: bytes, why: str, tmp_path: Path) -> None:
     put(tmp_path / "file", b"a,s\n1,x\n" + line + b'\n2,"y"\n')
-    assert read(watching(tmp_path, CSV)) == [{"a": 1, "s": "x"}, {"a": 2, "s": "y"}]
+    assert read(with_columns(tmp_path, LAX_CSV)) == [{"a": 1, "s": "x"}, {"a": 2, "s": "y"}]
     with pytest.raises(TableError, match=r"/file, line 3: cannot be read as csv: .*; it begins") as failure:
-        read(watching(tmp_path, LineFormat("csv", header=True)))
+        read(with_columns(tmp_path, CSV))
     assert why in str(failure.value)
     put(tmp_path / "file", line + b"\n1,2\n")
-    assert read(watching(tmp_path, LineFormat("csv", tolerates=True))) == [{"a": 1, "s": "2"}]
+    assert read(with_columns(tmp_path, replace(LAX_CSV, header=False))) == [{"a": 1, "s": "2"}]
 
 
-def test_names_of_columns_are_as_spark_makes_them(tmp_path: Path) -> None:
+def test_names_of_columns_are_as_spark_makes_them_and_each_header_says_where_they_are(tmp_path: Path) -> None:
     put(tmp_path / "file", b'x,X,,"p""q",caf\xe9\n1,2,3,4,5\n')
-    feed = watching(tmp_path, LineFormat("csv", header=True), None)
+    feed = with_columns(tmp_path, CSV, None)
     assert feed.schema.names == ["x0", "X1", "_c2", 'p"q', "caf\ufffd"]
     assert [*read(feed)[0].values()] == ["1", "2", "3", "4", "5"]
     put(tmp_path / "file", b'"a"b,c\n')
     with pytest.raises(TableError, match="/file: its first line is none of CSV: "):
-        _ = watching(tmp_path, LineFormat("csv", header=True), None).schema
+        _ = with_columns(tmp_path, CSV, None).schema
+    put(tmp_path / "file", b"a,s\n1,x\n", 10)
+    put(tmp_path / "other", b"s,a\ny,2\n", 20)
+    assert read(with_columns(tmp_path, LAX_CSV)) == [{"a": 1, "s": "x"}, {"a": 2, "s": "y"}]
 
 
-def test_each_header_says_where_the_columns_of_its_file_are(tmp_path: Path) -> None:
-    put(tmp_path / "1", b"a,s\n1,x\n", 10)
-    put(tmp_path / "2", b"s,a\ny,2\n", 20)
-    assert read(watching(tmp_path, CSV)) == [{"a": 1, "s": "x"}, {"a": 2, "s": "y"}]
-
-
-def test_a_mark_of_utf8_is_one_at_the_beginning_of_a_file_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mark_of_utf8_is_one_at_the_start_of_a_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "_SPLIT_BYTES", 4)
     put(tmp_path / "a", "\ufeffa,s\n1,2\n\ufeff3,\ufeff\n".encode())
     texts = pa.schema([("a", pa.string()), ("s", pa.string())])
-    assert [row["a"] for row in read(watching(tmp_path, CSV, texts))] == ["1", "\ufeff3"]
+    assert [row["a"] for row in read(with_columns(tmp_path, LAX_CSV, texts))] == ["1", "\ufeff3"]
     put(tmp_path / "a", '\ufeff{"a": 1}\n\ufeff{"a": 2}\n'.encode())
-    assert [row["a"] for row in read(watching(tmp_path, JSON))] == [1]
+    assert [row["a"] for row in read(with_columns(tmp_path, LAX_JSON))] == [1]
 
 
 def test_lines_that_are_left_out_are_gaps_with_their_bytes_and_places(tmp_path: Path) -> None:
     put(tmp_path / "file", b'{"a": 0}\nnull\n  \n{"a": 3}\n[4]\n\n{"a": 5}\n')
-    [split] = watching(tmp_path, JSON).poll(100).splits
+    [split] = with_columns(tmp_path, LAX_JSON).poll(100).splits
     assert split.rows == 6
     for skipped, due in ((0, [0, 3, 5]), (1, [3, 5]), (2, [3, 5]), (4, [5]), (5, [5])):
         gaps, rest = Gaps(), cast(Any, split.after(skipped))
@@ -224,22 +227,22 @@ def test_lines_that_are_left_out_are_gaps_with_their_bytes_and_places(tmp_path: 
 
 def test_which_records_are_left_out_does_not_depend_on_the_columns_that_are_read(tmp_path: Path) -> None:
     put(tmp_path / "file", b'{"a": "no number", "s": "x"}\n{"a": 1, "s": "y"}\n')
-    feed = watching(tmp_path, JSON)
+    feed = with_columns(tmp_path, LAX_JSON)
     feed.columns = ("s",)
     assert table_of(feed.poll(9).splits).to_pylist() == [{"s": "y"}]
 
 
 def test_the_columns_of_json_are_those_of_the_lines_that_are_objects(tmp_path: Path) -> None:
     put(tmp_path / "file", b'null\n[1]\n{"n": 1}\r{"m": {"x": "\xc3\xa9"}}\n{"n": 2}{"n": 3}\n{"p"')
-    assert watching(tmp_path, JSON, None).schema == pa.schema(
+    assert with_columns(tmp_path, LAX_JSON, None).schema == pa.schema(
         [("n", pa.int64()), ("m", pa.struct([("x", pa.string())]))]
     )
     put(tmp_path / "file", b"null\n5\n")
     with pytest.raises(TableError, match="its columns are not known"):
-        _ = watching(tmp_path, JSON, None).schema
+        _ = with_columns(tmp_path, LAX_JSON, None).schema
 
 
-@pytest.mark.parametrize("kind", [LineFormat("text"), JSON, CSV], ids=lambda kind: str(kind.name))
+@pytest.mark.parametrize("kind", [TEXT, LAX_JSON, LAX_CSV], ids=lambda kind: str(kind.name))
 def test_files_that_have_no_lines_of_utf8_are_refused_with_words(kind: LineFormat, tmp_path: Path) -> None:
     declared = None if kind.name == "text" else COLUMNS
     for name, content, why in (
@@ -250,14 +253,14 @@ def test_files_that_have_no_lines_of_utf8_are_refused_with_words(kind: LineForma
     ):
         put(tmp_path / name, content)
         with pytest.raises(TableError, match=f"/{name}: {why}, and is read as lines of UTF-8"):
-            watching(tmp_path, kind, declared).poll(9)
+            with_columns(tmp_path, kind, declared).poll(9)
         (tmp_path / name).unlink()
 
 
 def test_files_from_before_1970_are_read(tmp_path: Path) -> None:
     put(tmp_path / "a", b'{"a": 1}\n', -86_400 * 365.0)
     put(tmp_path / "b", b'{"a": 2}\n', -1e-9)
-    feed = watching(tmp_path, JSON)
+    feed = with_columns(tmp_path, LAX_JSON)
     page = feed.poll(9)
     assert table_of(page.splits)["a"].to_pylist() == [1, 2]
     put(tmp_path / "c", b'{"a": 3}\n', -5)
@@ -268,7 +271,7 @@ def test_a_record_of_some_megabytes_is_one_as_any_other(tmp_path: Path, monkeypa
     monkeypatch.setattr(lines, "_SPLIT_BYTES", 2**16)
     large = b"x" * 3_000_000
     put(tmp_path / "file", b'{"a": 1}\n{"s": "' + large + b'"}\n{"s": ' + large + b'}\n{"a": 2}\n')
-    found = read(watching(tmp_path, JSON))
+    found = read(with_columns(tmp_path, LAX_JSON))
     assert [row["a"] for row in found] == [1, None, 2] and found[1]["s"] == large.decode()
 
 
@@ -278,7 +281,7 @@ def test_random_bytes_give_rows_or_are_left_out(tmp_path: Path) -> None:
     pieces = [b"{", b"}", b'"', b"a", b":", b",", b"1", b"null", b"\xff", b"\r", b"\\", b" ", b"\0", b'{"a":1}']
     for number in range(60):
         some = [b"".join(draw.choices(pieces, k=draw.randrange(9))) for _ in range(6)]
-        for kind, names in ((JSON, ()), (LineFormat("csv", tolerates=True), ("a", "s"))):
+        for kind, names in ((LAX_JSON, ()), (replace(LAX_CSV, header=False), ("a", "s"))):
             alone = []
             for line in some:
                 block = LineBlock(pa.py_buffer(line))
@@ -290,22 +293,218 @@ def test_random_bytes_give_rows_or_are_left_out(tmp_path: Path) -> None:
 
 def test_a_sample_is_of_the_rows_that_are_there(tmp_path: Path) -> None:
     put(tmp_path / "file", b"".join(b"null\n" if n % 3 else b'{"a": %d}\n' % n for n in range(300)))
-    found = watching(tmp_path, JSON).sample(50, seed=1)["a"].to_pylist()
+    found = with_columns(tmp_path, LAX_JSON).sample(50, seed=1)["a"].to_pylist()
     assert found and found == sorted(found) and all(n % 3 == 0 for n in found)
 
 
-def test_lines_are_found_where_pieces_end_between_return_and_newline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_are_found_where_pieces_end_within_their_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "PIECE_BYTES", 3)
     put(tmp_path / "file", b"{}\r\n{}\r{}\n\r\n{}\r\n5\n")
     with pytest.raises(TableError, match="line 6: "):
-        read(watching(tmp_path, LineFormat("json")))
+        read(with_columns(tmp_path, JSON))
 
 
 def test_an_earlier_split_is_still_one() -> None:
     """Checkpoints hold splits pickled without these attributes, by the names that the classes had."""
-    kind = pickle.loads(pickle.dumps(LineFormat("json")))
+    kind = pickle.loads(pickle.dumps(JSON))
     del kind.__dict__["tolerates"]
-    assert kind == LineFormat("json")
+    assert kind == JSON
     assert isinstance(lines.LinesSplit("", kind, (), COLUMNS, None, 0, 0, 0, 0), Split)
+
+
+# --- what is watched
+
+
+def put_parquet(place: Path, rows: int, time: float = 100, kind: pa.DataType | None = None, size: int = 2) -> None:
+    pq.write_table(pa.table({"n": pa.array(range(rows), kind)}), place, row_group_size=size)
+    os.utime(place, (time, time))
+
+
+def rows(page: Page, column: str = "value") -> list[Any]:
+    return table_of(page.splits)[column].to_pylist() if page.splits else []
+
+
+def test_files_come_in_the_order_of_their_times_and_each_once(tmp_path: Path) -> None:
+    put(tmp_path / "b", "1\n", 50)
+    put(tmp_path / "a", "2\n", 60)
+    for hidden in (".c", "_d"):
+        put(tmp_path / hidden, "never\n")
+    feed = watching(tmp_path)
+    page = feed.poll(100)
+    assert rows(page) == ["1", "2"]
+    put(tmp_path / "late", "3\n", 40)  # renamed into the directory long after it was written
+    (tmp_path / "_d").rename(tmp_path / "d")
+    (tmp_path / "b").unlink()
+    page = replace(feed).poll(100, pickle.loads(pickle.dumps(page.position)))
+    assert rows(page) == ["3", "never"]
+    assert rows(feed.poll(100, page.position)) == []
+
+
+def test_files_that_were_not_looked_at_count_as_many_rows_as_those_before(tmp_path: Path) -> None:
+    feed = watching(tmp_path)
+    assert feed.lag(None) == {"": 0}
+    for number, lines_of_it in enumerate((2, 4)):
+        put(tmp_path / str(number), "x\n" * lines_of_it, 10 + number)
+    assert feed.lag(None) is None, "how many rows a file has is not known yet"
+    position = feed.poll(100).position
+    assert feed.lag(position) == {"": 0}
+    for number in range(5):
+        put(tmp_path / f"new {number}", "x\n", 20)
+    assert feed.lag(position) == {"": 5 * 3}
+
+
+def test_a_position_names_only_the_newest_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watched, "_REMEMBERED", 3)
+    for number in range(6):
+        put(tmp_path / str(number), f"{number}\n", 10 + number // 2)
+    feed = watching(tmp_path)
+    page = feed.poll(100)
+    assert page.position == Seen(11 * 10**9, {"4": 12 * 10**9, "5": 12 * 10**9})
+    put(tmp_path / "too late", "-\n", 11)
+    put(tmp_path / "late", "+\n", 12)
+    assert rows(feed.poll(100, page.position)) == ["+"]
+
+
+def test_sub_directories_and_names_as_for_other_files(tmp_path: Path) -> None:
+    for place in ("a.log", "b.txt", "in/c.log", "out/d.log", "_x/e.log"):
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        put(tmp_path / place, f"{place}\n")
+    assert rows(watching(tmp_path, glob="*.log").poll(9)) == ["a.log"]
+    assert rows(watching(tmp_path, glob="*.log", recursive=True, exclude=["o*"]).poll(9)) == ["a.log", "in/c.log"]
+
+
+def test_a_file_of_lines_is_read_once_nothing_is_written_to_it(tmp_path: Path) -> None:
+    put(tmp_path / "a", "1\n", NOW - 0.5)
+    feed = watching(tmp_path)
+    page = feed.poll(100)
+    assert not page.splits
+    later = replace(feed, clock=lambda: NOW + 1).poll(100, page.position)
+    assert rows(later) == ["1"]
+    put(tmp_path / "a", "1\n2\n", NOW)
+    with pytest.raises(TableError, match=r"/a: was changed while the job was running: it has 4 bytes now, and had 2"):
+        rows(later)
+    with pytest.raises(TableError, match=r": a was changed after it had been read: write each file once; renamed"):
+        feed.poll(100, later.position)
+
+
+def test_a_parquet_file_is_read_once_it_has_its_footer(tmp_path: Path) -> None:
+    put_parquet(tmp_path / "whole", 4, NOW - 60)
+    half = (tmp_path / "whole").read_bytes()[:-9]
+    put(tmp_path / "half", half, NOW - 59)
+    feed = watching(tmp_path, None)
+    page = feed.poll(2)
+    assert [split.rows for split in page.splits] == [2, 2]
+    assert not feed.poll(2, page.position).splits
+    with pytest.raises(TableError, match="half: not a Parquet file that can be read"):
+        replace(feed, clock=lambda: NOW + 2).poll(2, page.position)
+    put_parquet(tmp_path / "half", 3, NOW - 59)
+    assert sum(split.rows for split in feed.poll(9, page.position).splits) == 3
+
+
+def test_a_page_may_end_within_a_file(tmp_path: Path) -> None:
+    for number in range(3):
+        put_parquet(tmp_path / str(number), 60, 10 + number, size=3)
+    feed, position, given = watching(tmp_path, None), None, []
+    for _ in range(3):
+        page = replace(feed).poll(3, position)
+        assert page.splits == feed.poll(3, position).splits
+        position = page.position
+        given += page.splits
+    assert [(Path(split.path).name, split.row_groups) for split in given] == [
+        (str(file), (group,)) for file in range(3) for group in range(20)
+    ]
+    part = feed.poll(3)
+    put_parquet(tmp_path / "1", 9, 11.5)
+    with pytest.raises(TableError, match="1 was removed, or changed, before all of it had been read"):
+        replace(feed).poll(3, part.position)
+
+
+def test_files_of_lines_are_cut_at_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_SPLIT_BYTES", 10)
+    texts = ["", "a", "bb\r", "c" * 25, "", "d", "ü" * 4, "", "", "e"]
+    put(tmp_path / "a", "\ufeff" + "\n".join(texts))
+    expected = [line.rstrip("\r") for line in texts]
+    page = watching(tmp_path).poll(2)
+    assert rows(page) == expected
+    assert max(split.rows for split in page.splits) == 2
+    assert [split.rows for split in watching(tmp_path, LineFormat("csv")).poll(9).splits] == [2, 3, 1]
+    put(tmp_path / "a", b"\n\r\n" * 9)
+    assert not watching(tmp_path, JSON).poll(9).splits
+    put(tmp_path / "b", b"\xff\n")
+    assert rows(watching(tmp_path, glob="b").poll(9)) == ["\ufffd"]
+
+
+def test_columns_are_those_declared_or_those_of_the_first_file(tmp_path: Path) -> None:
+    put(tmp_path / "a.csv", 'n;name\n1;"x;y"\n;""\n2;\n')
+    kind = replace(CSV, separator=";")
+    feed = watching(tmp_path, kind, glob="*.csv")
+    assert table_of(feed.poll(9).splits).to_pylist() == [
+        {"n": "1", "name": "x;y"},
+        {"n": None, "name": None},
+        {"n": "2", "name": None},
+    ]
+    declared = pa.schema([("name", pa.string()), ("n", pa.int64())])
+    found = table_of(replace(feed, declared=declared, columns=("n",)).poll(9).splits)
+    assert found.equals(pa.table({"n": pa.array([1, None, 2])}))
+    plain = watching(tmp_path, replace(kind, header=False), glob="*.csv")
+    assert plain.schema.names == ["_c0", "_c1"] and rows(plain.poll(9), "_c0") == ["n", "1", None, "2"]
+    put(tmp_path / "a.json", '{"n": 1, "more": {"x": "1"}}\n')
+    feed = watching(tmp_path, JSON, glob="*.json")
+    assert feed.schema == pa.schema([("n", pa.int64()), ("more", pa.struct([("x", pa.string())]))])
+    page = feed.poll(9)
+    put(tmp_path / "b.json", '{"other": 1}\n{"n": 2}\n')
+    assert table_of(feed.poll(9, page.position).splits)["n"].to_pylist() == [None, 2]
+
+
+def test_what_cannot_be_watched_is_said(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="no such directory: make it"):
+        watching(tmp_path / "none").poll(9)
+    with pytest.raises(TableError, match=r"holds no file that is complete, .* declare them in `columns`"):
+        _ = watching(tmp_path, CSV).schema
+    assert watching(tmp_path, CSV).poll(9).splits == ()
+    put(tmp_path / "file", "a,b\n1,2\n")
+    with pytest.raises(TableError, match=r"the header of \S+/file has no column 'c'"):
+        rows(watching(tmp_path, CSV, declared=pa.schema({"c": pa.int64()})).poll(9), "c")
+    (tmp_path / "file").unlink()
+    put_parquet(tmp_path / "a", 1, 10)
+    put_parquet(tmp_path / "b", 1, 20, pa.float64())
+    with pytest.raises(TableError, match="column 'n' is double in b, and int64 in the input"):
+        watching(tmp_path, None).poll(9)
+    with pytest.raises(TableError, match="is a file; what is watched is a directory"):
+        watching(tmp_path / "a", None).poll(9)
+    with pytest.raises(TableError, match="has no column 'm'"):
+        watching(tmp_path, None, columns=("m",)).poll(9)
+
+
+def test_later_files_may_have_columns_in_another_order_and_as_narrower_types(tmp_path: Path) -> None:
+    for number, table in enumerate([{"n": [2**40], "word": ["a"]}, {"word": ["b"], "n": pa.array([1], pa.int8())}]):
+        pq.write_table(pa.table(table), tmp_path / f"{number}")
+        os.utime(tmp_path / f"{number}", (number, number))
+    splits = watching(tmp_path, None).poll(9).splits
+    batches = [batch for split in splits for batch in split.batches(9)]
+    assert [batch.to_pylist() for batch in batches] == [[{"n": 2**40, "word": "a"}], [{"n": 1, "word": "b"}]]
+    assert batches[0].schema == batches[1].schema
+
+
+def test_a_prefix_of_object_storage_is_watched(s3_port: int) -> None:
+    prefix = uuid4().hex
+    place = uri_of(s3_port, f"results/{prefix}/")
+    feed = WatchedFiles(place, TEXT)
+    page = feed.poll(9)
+    assert not page.splits
+    client(s3_port).put_object(Bucket="results", Key=f"{prefix}/a", Body=b"1\n2\n")
+    page = feed.poll(9, page.position)
+    assert rows(page) == ["1", "2"]
+    assert not feed.poll(9, page.position).splits
+    client(s3_port).delete_object(Bucket="results", Key=f"{prefix}/a")
+    with pytest.raises(TableError, match=rf"s3://results/{prefix}/a: no such file: it was removed") as failure:
+        rows(page)
+    assert "hidden" not in str(failure.value)
+
+
+def test_a_split_can_be_read_with_all_columns(tmp_path: Path) -> None:
+    put(tmp_path / "a", '{"a": 1, "b": 2}\n')
+    [split] = watching(tmp_path, JSON, columns=("b",)).poll(9).splits
+    assert table_of([split]).column_names == ["b"]
+    assert table_of([whole(NumberedSplit(split, 0))]).to_pylist() == [{"a": 1, "b": 2}]
+    assert whole(MemorySplit(pa.table({"a": [1]}))).rows == 1

@@ -60,9 +60,7 @@ def test_small_files_share_a_split_which_continues_at_any_row(tmp_path: Path, mo
             assert table_of([split.after(read // 2).after(read - read // 2)])["value"].to_pylist() == rows[read:]
 
 
-def test_text_is_read_in_place_where_it_is_large_here_and_not_compressed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_text_is_read_in_place_where_it_is_large_and_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "large").mkdir()
     large = tmp_path / "large" / "a.txt"
     large.write_text("a line\n" * 20)
@@ -96,9 +94,7 @@ def test_each_byte_is_read_once_to_count_lines(tmp_path: Path, monkeypatch: pyte
     assert sum(read) < 610  # and a byte behind each part twice
 
 
-def test_a_sample_of_a_large_text_is_of_lines_from_all_of_it_and_counts_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_of_large_text_is_of_all_and_counts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = [f"{number} {line}" for number in range(2) for line in range(3_000)]
     for number in range(2):
         mine = "".join(f"{line}\n" for line in written if line.startswith(f"{number} "))
@@ -121,9 +117,7 @@ def test_a_sample_of_a_large_text_is_of_lines_from_all_of_it_and_counts_none(
     assert text_table(data_files(str(tmp_path / "long.txt"))).sample(9)["value"].to_pylist() == ["x" * 5_000]
 
 
-def test_lines_are_counted_no_further_where_that_is_interrupted_or_a_file_is_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counting_ends_if_it_is_interrupted_or_a_file_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a.txt"
     file.write_text("a line\n" * 100 + "b" * 300)
     other = tmp_path / "b.txt"
