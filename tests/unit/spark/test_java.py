@@ -6,6 +6,7 @@ import pytest
 
 from dpa.errors import TableError
 from dpa.spark import _java as java
+from dpa.spark import archive
 
 
 @pytest.mark.parametrize(
@@ -49,20 +50,16 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return make
 
 
-def test_a_new_enough_java_home_is_preferred_to_the_path(fake_java, tmp_path, monkeypatch) -> None:
-    home, other = fake_java("home", "17.0.1"), fake_java("other", "21.0.1")
-    monkeypatch.setenv("JAVA_HOME", str(home))
-    monkeypatch.setattr(java.shutil, "which", lambda name: str(other / "bin" / "java"))
-    assert java.java_home(tmp_path) == home
-
-
-def test_too_old_a_java_home_gives_way_to_java_on_the_path(fake_java, tmp_path, monkeypatch) -> None:
-    home, other = fake_java("home", "1.8.0_391"), fake_java("other", "21.0.1")
+@pytest.mark.parametrize(("version", "chosen"), [("17.0.1", "home"), ("1.8.0_391", "other")])
+def test_a_new_enough_java_home_is_preferred_to_the_path_and_gives_way_if_it_is_too_old(
+    fake_java, tmp_path, monkeypatch, version: str, chosen: str
+) -> None:
+    home, other = fake_java("home", version), fake_java("other", "21.0.1")
     link = tmp_path / "java"
     link.symlink_to(other / "bin" / "java")
     monkeypatch.setenv("JAVA_HOME", str(home))
     monkeypatch.setattr(java.shutil, "which", lambda name: str(link))
-    assert java.java_home(tmp_path) == other
+    assert java.java_home(tmp_path) == tmp_path / chosen
 
 
 def test_without_an_installed_java_the_wheel_is_used(fake_java, tmp_path, monkeypatch) -> None:
@@ -95,12 +92,45 @@ def test_without_any_java_the_error_says_what_was_looked_at_and_what_to_do(fake_
         ([], []),
     ],
 )
-def test_the_launcher_drops_one_option_and_passes_all_others_on(
-    given: list[str], passed_on: list[str], tmp_path: Path
-) -> None:
+def test_the_launcher_drops_one_option_and_no_other(given: list[str], passed_on: list[str], tmp_path: Path) -> None:
     program = tmp_path / "it's a java"
     program.write_text('#!/bin/sh\nfor argument do printf "%s\\n" "[$argument]"; done\n')
     program.chmod(0o755)
     home = java.launcher_home(tmp_path, program)
     answer = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=True)
     assert answer.stdout.splitlines() == [f"[{argument}]" for argument in passed_on]
+
+
+def test_an_archive_of_classes_is_used_where_there_is_one_and_code_is_optimized_later(tmp_path: Path) -> None:
+    archive = tmp_path / "with blanks" / "spark.jsa"
+    assert "SharedArchiveFile" not in java.jvm_options(archive)
+    assert "-XX:Tier4InvocationThreshold=500000" in java.jvm_options(archive).split()
+    archive.parent.mkdir()
+    archive.touch()
+    assert f'-XX:SharedArchiveFile="{archive}"' in java.jvm_options(archive)
+    assert "-XX:Tier4InvocationThreshold=500000" in java.jvm_options(archive)
+
+
+def _java_without_archives(command: list[str], **options: object) -> "subprocess.CompletedProcess[str]":
+    if command[1] == "-version":
+        return subprocess.CompletedProcess(command, 0, "", 'openjdk version "21"\n')
+    return subprocess.CompletedProcess(command, 1, "", "this VM has no class data sharing\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [("a file", "File exists"), ("a Java", "Java cannot archive its own classes: this VM has no class data sharing")],
+)
+def test_where_there_can_be_no_archive_one_plain_line_says_that_spark_works_without(
+    given: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setattr(subprocess, "run", _java_without_archives)
+    (tmp_path / "a file").touch()
+    monkeypatch.setattr(archive, "archive_file", lambda: tmp_path / given / "spark.jsa")
+    assert archive.main() == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    assert err.startswith("no archive of Spark's classes; Spark works without one")
+    assert reason in err and "error" not in err.lower()
+    assert not list(tmp_path.rglob("*.jsa"))

@@ -1,6 +1,7 @@
-"""Directories with staged input are removed, sooner or later, whatever goes wrong with one of them."""
+"""What a session keeps of Spark, and directories with staged input, which are removed whatever goes wrong with one."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from pyarrow import fs
 
 from dpa.sources.paths import Location
 from dpa.spark import _session as leftovers
+from dpa.spark._session import users_path
 from dpa.spark._stage import new_stage
 
 
@@ -40,25 +42,16 @@ def stage(directory: Path, name: str, kind: type[Location] = Location) -> Locati
     return place
 
 
-def test_a_directory_that_was_removed_for_good_is_forgotten(tmp_path: Path) -> None:
-    leftovers.remove_place(stage(tmp_path, "one"), for_good=True)
+@pytest.mark.parametrize("for_good", [True, False])
+def test_a_directory_removed_for_good_is_forgotten_and_another_removed_again(tmp_path: Path, for_good: bool) -> None:
+    leftovers.remove_place(stage(tmp_path, "one"), for_good=for_good)
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / "one").mkdir()  # somebody else's
+    (tmp_path / "one").mkdir()  # somebody else's, if it was for good
     leftovers.remove_places()
-    assert list(tmp_path.iterdir()) == [tmp_path / "one"]
+    assert list(tmp_path.iterdir()) == [tmp_path / "one"] * for_good
 
 
-def test_a_directory_that_may_be_made_again_is_removed_again(tmp_path: Path) -> None:
-    leftovers.remove_place(stage(tmp_path, "one"), for_good=False)
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "one").mkdir()
-    leftovers.remove_places()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_one_that_cannot_be_removed_keeps_no_other_from_it_and_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_stays_holds_up_no_other_and_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stubborn, "failures", 2)
     places = [stage(tmp_path, "one"), stage(tmp_path, "two", Stubborn), stage(tmp_path, "three")]
     leftovers.remove_place(places[1], for_good=True)
@@ -96,3 +89,13 @@ def test_the_staged_input_is_for_its_owner_alone(monkeypatch: pytest.MonkeyPatch
         [directory] = tmp_path.iterdir()
         assert directory.stat().st_mode & 0o500 == 0o500
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_ray_and_spark_add_to_the_search_path_starts_no_other_spark(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "path", ["/job", "/venv/site-packages"])
+    before = users_path()
+    sys.path.insert(1, "/venv/site-packages/ray/thirdparty_files")
+    sys.path.insert(1, "/tmp/dpa-spark-x/spark-1/userFiles-2")
+    assert users_path() == before == ("/job", "/venv/site-packages")
+    sys.path.insert(0, "/another")
+    assert users_path() != before

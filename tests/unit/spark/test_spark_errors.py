@@ -46,10 +46,7 @@ AttributeError: 'str' object has no attribute 'uper'
         (JAVA, "No suitable driver"),
         (CAUSED, "Disk quota exceeded"),
         (UNREAD, "/a b.gz cannot be read: Unexpected end of input stream"),
-        (
-            UNREAD.replace("file://", "s3a://b"),
-            "s3a://b/a%20b.gz cannot be read: Unexpected end of input stream",
-        ),
+        (UNREAD.replace("file://", "s3a://b"), "s3a://b/a%20b.gz cannot be read: Unexpected end of input stream"),
         (PYTHON, "AttributeError: 'str' object has no attribute 'uper'"),
         ("requirement failed: Option 'url' is required.", "requirement failed: Option 'url' is required"),
         ("", ""),
