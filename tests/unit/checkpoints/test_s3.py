@@ -81,9 +81,6 @@ def test_a_place_that_cannot_be_is_refused_without_its_secrets(s3_port: int, mon
         assert not any(secret in str(refused.value) for secret in ("hidden", "word"))
     store = CheckpointStore.open(uri_of(s3_port, "bucket/x"))
     assert (store.place, "hidden" in repr(store)) == ("s3://bucket/x", False)
-
-
-def test_who_lacks_boto3_learns_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(CheckpointError, match=r"need boto3, .*: pip install 'dpa\[s3\]'"):
         CheckpointStore.open(uri_of(1, "bucket/x"))

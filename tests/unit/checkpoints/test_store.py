@@ -102,9 +102,7 @@ def test_a_file_that_is_missing_short_or_changed_is_named(tmp_path: Path, chain:
         chain.data.read(file)
 
 
-def test_who_claims_is_given_the_newest_checkpoint_and_the_former_coordinator_is_fenced(
-    tmp_path: Path, chain: Chain
-) -> None:
+def test_who_claims_has_the_newest_checkpoint_and_fences_who_was_there(tmp_path: Path, chain: Chain) -> None:
     first = commit(chain, 1)
     heir = CheckpointStore.open(str(tmp_path / "store")).chain(chain.job)
     assert heir.claim() == first
@@ -117,15 +115,11 @@ def test_who_claims_is_given_the_newest_checkpoint_and_the_former_coordinator_is
     assert (second.number, second.generation) == (3, 1)
 
 
-def test_who_does_not_claim_cannot_commit(tmp_path: Path, chain: Chain) -> None:
-    reader = CheckpointStore.open(str(tmp_path / "store")).chain(chain.job)
-    with pytest.raises(ClaimLostError, match="is not claimed"):
-        commit(reader, 1)
-
-
-def test_of_two_that_claim_a_generation_one_loses(tmp_path: Path, chain: Chain) -> None:
+def test_who_does_not_claim_cannot_commit_and_of_two_that_claim_one_loses(tmp_path: Path, chain: Chain) -> None:
     store = CheckpointStore.open(str(tmp_path / "store"))
     one, other = store.chain(chain.job), store.chain(chain.job)
+    with pytest.raises(ClaimLostError, match="is not claimed"):
+        commit(one, 1)
     one.claim(7)
     with pytest.raises(ClaimLostError, match="slot 1 belongs to generation 7"):
         other.claim(7)
@@ -185,7 +179,7 @@ def test_collection_leaves_what_is_needed_and_what_is_being_written(tmp_path: Pa
     second = commit(chain, 2)
     assert chain.collect(3) == Collected(files=1)
     assert abandoned.path not in files_in(directory)
-    third = commit(chain, 3, reuse=commit_parts(chain))
+    third = commit(chain, 3, reuse=second.tasks[0].parts)
     fourth = commit(chain, 4, reuse=third.tasks[0].parts)
     writing = chain.data.write(chain.next, "writing", b"x")
     assert chain.collect(3) == Collected(slots=2, files=2)
@@ -210,13 +204,6 @@ def test_a_job_that_has_ended_is_removed_as_a_whole(tmp_path: Path, chain: Chain
         chain.newest()
 
 
-def commit_parts(chain: Chain) -> tuple[Part, ...]:
-    """The parts of the newest checkpoint."""
-    newest = chain.newest()
-    assert newest is not None
-    return newest.tasks[0].parts
-
-
 def test_nothing_is_collected_beside_a_damaged_manifest(tmp_path: Path, chain: Chain) -> None:
     for epoch in (1, 2):
         commit(chain, epoch)
@@ -228,9 +215,7 @@ def test_nothing_is_collected_beside_a_damaged_manifest(tmp_path: Path, chain: C
     assert chain.numbers() == [0, 1, 2]
 
 
-def test_a_commit_whose_answer_was_lost_is_found_in_the_chain(
-    chain: Chain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_commit_whose_answer_is_lost_is_found(chain: Chain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real = os.link
 
     def link_and_fail(*paths: str) -> None:
@@ -246,16 +231,7 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_chain(
     assert commit(chain, 2).number == 2
 
 
-def test_a_file_system_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def link(*paths: str) -> None:
-        raise OSError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", link)
-    with pytest.raises(CheckpointError, match="has no hard links: name a directory on another one"):
-        CheckpointStore.open(str(tmp_path)).create("job")
-
-
-def test_a_store_that_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="which is no directory: name a directory"):
         CheckpointStore.open(str(tmp_path / "file"))
@@ -267,3 +243,10 @@ def test_a_store_that_cannot_be_is_refused(tmp_path: Path) -> None:
     store = CheckpointStore.open(str(tmp_path / "new"))
     with pytest.raises(CheckpointError, match="no checkpoints of x; jobs there: none"):
         store.chain("x")
+
+    def link(*paths: str) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(CheckpointError, match="has no hard links: name a directory on another one"):
+        store.create("job")
