@@ -33,38 +33,32 @@ def received(message: StateTransfer | RangeTransfer) -> Any:
 
 
 @pytest.mark.parametrize("kind", [StateTransfer, RangeTransfer])
-def test_user_code_can_change_a_state_with_an_array_that_came_from_another_task(
-    kind: type[StateTransfer | RangeTransfer],
-) -> None:
+def test_user_code_can_change_a_states_array_from_another_task(kind: type[StateTransfer | RangeTransfer]) -> None:
     [state] = received(kind(1, ObjectPart(pa.array(["a"]), [np.zeros(100_000)], COUNTS, COUNTS, HASHES)))
     state += 1.0
     assert state.sum() == 100_000
 
 
-def test_other_arrays_are_shared_and_not_copied() -> None:
-    counts = np.arange(100_000)
-    part = JoinPart(pa.array(["a"]), (), counts, counts)  # as of a join, whose rows no user code changes
-    sent = PickledEnvelope.of(Envelope(Address("sums", 0), Address("sums", 1), 0, RangeTransfer(1, part)))
-    assert len(sent.pickled) < 10_000 < sent.size
+LARGE = np.arange(100_000)
 
 
 @pytest.mark.parametrize(
     ("message", "kind"),
-    [(Ack(3, 5), bytes), (RangeTransfer(1, JoinPart(pa.array(["a"]), (), COUNTS, COUNTS)), PickledEnvelope)],
+    [
+        (Ack(3, 5), bytes),
+        # as of a join, whose rows no user code changes
+        (RangeTransfer(1, JoinPart(pa.array(["a"]), (), LARGE, LARGE)), PickledEnvelope),
+    ],
     ids=lambda given: type(given).__name__,
 )
-def test_an_actor_is_called_with_bytes_where_nothing_stays_outside(message: Message, kind: type) -> None:
-    argument = PickledEnvelope.of(Envelope(Address("sums", 0), Address("sums", 1), 7, message)).argument
-    assert isinstance(argument, kind)
-    assert (opened(argument).seq, type(opened(argument).message)) == (7, type(message))
-
-
-def test_what_stays_outside_comes_as_well_with_the_whole() -> None:
-    counts = np.arange(1_000)
-    for message in (Ack(3, 5), RangeTransfer(1, JoinPart(pa.array(["a"]), (), counts, COUNTS))):
-        whole = PickledEnvelope.of(Envelope(Address("sums", 0), Address("sums", 1), 7, message)).whole
-        assert isinstance(whole, bytes)
-        found = opened(whole)
+def test_arrays_are_shared_and_not_copied_and_bytes_are_sent_where_there_are_none_or_the_whole_is_wanted(
+    message: Message, kind: type
+) -> None:
+    sent = PickledEnvelope.of(Envelope(Address("sums", 0), Address("sums", 1), 7, message))
+    assert len(sent.pickled) < 10_000 < sent.size or kind is bytes
+    assert isinstance(sent.argument, kind) and isinstance(sent.whole, bytes)
+    for given in (sent.argument, sent.whole):
+        found = opened(given)
         assert (found.seq, type(found.message)) == (7, type(message))
         if isinstance(found.message, RangeTransfer):
-            assert found.message.part is not None and found.message.part.records.tolist() == counts.tolist()
+            assert found.message.part is not None and found.message.part.records.tolist() == LARGE.tolist()

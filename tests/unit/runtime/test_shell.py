@@ -1,20 +1,31 @@
-"""What a task says that has been at one step for long."""
+"""What a task says that has been at one step for long, and what it logs of its machine: changes alone."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 
+import pyarrow as pa
 import pytest
 
 from dpa._util.outages import HERE
+from dpa.execution.block import Block
+from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import map_reduce
+from dpa.protocol.machines import task_of
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, Start, TaskDied, Tick
 from dpa.protocol.wire.instructions import Instruction
+from dpa.protocol.wire.messages.data import Push
+from dpa.protocol.wire.messages.end import Freeze
+from dpa.protocol.wire.messages.splits import Begin
+from dpa.protocol.wire.messages.tables import TableUpdate
 from dpa.protocol.wire.use import TaskUse
-from dpa.runtime.actors._shell import Shell
+from dpa.routing.change import TableChange
+from dpa.runtime.actors._shell import Shell, StateLog
 
 
 class Host:
@@ -107,3 +118,37 @@ def test_what_comes_together_is_answered_together_and_an_error_of_sending_that_e
     flushed, died = host.said
     assert flushed == "flushed"
     assert isinstance(died, TaskDied) and "no room for a bundle" in died.cause
+
+
+GRAPH = map_reduce((), 1, 2)
+SOURCE, OPERATOR = GRAPH.addresses[:2]
+
+
+def test_changes_of_states_and_tables_are_logged_and_records_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dpa")
+    machine = task_of(GRAPH, OPERATOR)
+    log = StateLog(machine)
+    table = GRAPH[OPERATOR.stage].first_table()
+    change = TableUpdate(OPERATOR.stage, TableChange.of(table, {5: 1}, ()))
+    block = Block.of(pa.array(["a"]), None, 0)
+    messages = [(SOURCE, Push(block, 0, SOURCE, 0, 0.0, 0.0)), (BALANCER, change)]
+    for sender, message in messages:
+        machine.handle(Envelope(sender, OPERATOR, 0, message), 0.0)
+        log.look()
+    assert caplog.messages == ["routing table of reducer: 0 -> 1"]
+
+
+def test_a_source_and_the_balancer_log_their_states_if_somebody_wants_that(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dpa")
+    for machine, message in ((task_of(GRAPH, SOURCE), Begin()), (load_balancer_of(GRAPH), Freeze(OPERATOR.stage))):
+        log = StateLog(machine)
+        machine.handle(Envelope(COORDINATOR, machine.address, 0, message), 0.0)
+        log.look()
+    assert caplog.messages == ["state: starting -> requesting", "stage reducer: balancing -> frozen"]
+    caplog.clear()
+    caplog.set_level(logging.WARNING, "dpa")
+    machine = task_of(GRAPH, SOURCE)
+    log = StateLog(machine)
+    machine.handle(Envelope(COORDINATOR, SOURCE, 0, Begin()), 0.0)
+    log.look()
+    assert not caplog.messages

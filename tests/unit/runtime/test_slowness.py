@@ -17,8 +17,6 @@ from dpa.protocol.wire.addresses import Address
         ({MAPPER: SlowTasks(slow_factor=[5.0])}, [1.0, 1.0, 1.0]),
     ],
 )
-def test_each_task_has_its_factor_and_those_that_come_later_have_none(
-    slow: dict[str, SlowTasks], factors: list[float]
-) -> None:
+def test_each_task_has_its_factor_and_later_ones_have_none(slow: dict[str, SlowTasks], factors: list[float]) -> None:
     plan = RunPlan(map_reduce((), 1, 3), tasks={}, deliveries={}, testing=slow)
     assert [plan.slow_factor(Address(REDUCER, index)) for index in range(3)] == factors

@@ -62,16 +62,14 @@ def test_an_offer_that_another_user_can_write_is_not_taken(standing: Standing, m
     assert Standing.find() is None
 
 
-def test_an_offer_that_is_a_link_is_not_taken(standing: Standing, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["{", '{"address": "127.0.0.1:1"}', "[]", None])
+def test_a_link_or_another_shape_is_no_offer(standing: Standing, content: str | None, tmp_path: Path) -> None:
     offer = Path(standing.directory, "offer.json")
-    offer.rename(tmp_path / "elsewhere")
-    offer.symlink_to(tmp_path / "elsewhere")
-    assert Standing.find() is None
-
-
-@pytest.mark.parametrize("content", ["{", '{"address": "127.0.0.1:1"}', "[]"])
-def test_an_offer_of_another_shape_is_not_taken(standing: Standing, content: str) -> None:
-    Path(standing.directory, "offer.json").write_text(content)
+    if content is None:
+        offer.rename(tmp_path / "elsewhere")
+        offer.symlink_to(tmp_path / "elsewhere")
+    else:
+        offer.write_text(content)
     assert Standing.find() is None
 
 
@@ -96,20 +94,18 @@ def test_users_are_counted_and_killed_ones_are_forgotten(standing: Standing) -> 
     assert 99 < standing.unused_seconds() < 200
 
 
-def test_a_keeper_that_ends_while_a_process_comes_is_not_used(keeper: OwnedDirectory, standing: Standing) -> None:
-    assert standing.withdraw()
+def test_a_keeper_that_withdraws_its_ray_while_it_is_used_or_a_process_comes_is_noticed(
+    keeper: OwnedDirectory, standing: Standing
+) -> None:
+    with standing.used():
+        assert standing.withdraw(is_used_too=True)
+        with pytest.raises(JobFailedError, match="has ended"):
+            standing.require_alive()
     with standing.used() as is_there:
         assert not is_there
     keeper.remove_directory()
     with standing.used() as is_there:
         assert not is_there
-
-
-def test_jobs_notice_that_a_keeper_withdraws_its_ray_though_they_use_it(standing: Standing) -> None:
-    with standing.used():
-        assert standing.withdraw(is_used_too=True)
-        with pytest.raises(JobFailedError, match="has ended"):
-            standing.require_alive()
 
 
 def test_a_process_uses_it_with_its_token_and_says_so(standing: Standing, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,13 +131,10 @@ def test_another_version_or_environment_is_not_used_and_the_user_reads_why(
     assert said.endswith("; to replace it: dpa down; dpa up\n")
 
 
-def test_a_job_that_needs_a_larger_object_store_does_not_use_it(standing: Standing) -> None:
-    assert standing.unfit(101) == "ray.object_store_mb is 101, and its object store has 100"
-
-
-def test_a_process_that_has_ray_with_another_token_does_not_use_it(
+def test_a_job_with_a_larger_object_store_and_a_process_with_another_token_do_not_use_it(
     standing: Standing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert standing.unfit(101) == "ray.object_store_mb is 101, and its object store has 100"
     monkeypatch.setitem(sys.modules, "ray", sys)
     assert standing.unfit() == "this process has imported Ray before, with another token"
     monkeypatch.setenv(TOKEN, "word")
