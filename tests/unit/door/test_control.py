@@ -85,20 +85,20 @@ def snapshot(*queues: int) -> Snapshot:
     return Snapshot("stream", 3.0, 10, (StageSnapshot("reducer", "streaming", tasks, members=(0, 2, 3, 4)),))
 
 
-def test_a_request_comes_to_the_job_and_its_answer_back(job: Job) -> None:
-    found = RunningJob.find("word-count")
+def test_each_request_comes_to_the_job_as_it_was_meant_and_its_answer_back(job: Job) -> None:
+    found, run = RunningJob.find("word-count"), CliRunner()
     assert found.scale("reducer", 4, ["node 1"]) == "answer 1"
     assert found.move("reducer", [0, 2]) == "answer 2"
-    assert job.asked == [Rescale(0, "reducer", 4, ("node 1",)), MoveTasks(0, "reducer", (0, 2))]
-
-
-def test_each_request_comes_to_the_job_as_it_was_meant(job: Job) -> None:
-    found = RunningJob.find("word-count")
-    found.cancel()
-    found.cancel("reducer")
-    found.stop()
-    found.finish()
-    assert job.asked == [CancelJob(0), CancelChange(0, "reducer"), CancelJob(0, saves=True), CloseFeeds(0)]
+    assert (found.cancel(), found.cancel("reducer")) == ("answer 3", "answer 4")
+    assert (found.stop(), found.finish()) == ("answer 5", "answer 6")
+    assert job.asked == [
+        *(Rescale(0, "reducer", 4, ("node 1",)), MoveTasks(0, "reducer", (0, 2))),
+        *(CancelJob(0), CancelChange(0, "reducer"), CancelJob(0, saves=True), CloseFeeds(0)),
+    ]
+    job.asked.clear()
+    for words in ("cancel word-count reducer", "cancel word-count", "stop word-count"):
+        assert run.invoke(app, words.split()).stdout == f"answer {len(job.asked)}\n"
+    assert job.asked == [CancelChange(0, "reducer"), CancelJob(0), CancelJob(0, saves=True)]
 
 
 class Waiting(Job):
@@ -141,29 +141,24 @@ def test_one_request_waits_while_others_are_answered() -> None:
         asking.join()
 
 
-def test_a_refusal_is_an_error() -> None:
+def test_a_refusal_a_failure_and_the_end_of_a_job_are_errors_and_it_leaves_nothing(runs: Path) -> None:
+    class Failing(Job):
+        def ask(self, request: Request) -> Answer:
+            raise RuntimeError("no")
+
     with listening(Job(refuses=True)), pytest.raises(ControlError, match=rf"{NAME}: answer 1"):
         RunningJob.find("word-count").scale("reducer", 4)
-
-
-def test_who_asks_a_job_that_has_ended_learns_that() -> None:
+    with listening(Failing()), pytest.raises(ControlError, match="it cannot answer: RuntimeError"):
+        RunningJob.find("word-count").cancel()
     with listening():
         found = RunningJob.find("word-count")
     with pytest.raises(ControlError, match=f"{NAME} has ended"):
         found.cancel()
     assert found.status() is None
+    assert not list(runs.iterdir())
 
 
-def test_a_job_that_fails_while_it_answers_refuses() -> None:
-    class Failing(Job):
-        def ask(self, request: Request) -> Answer:
-            raise RuntimeError("no")
-
-    with listening(Failing()), pytest.raises(ControlError, match="it cannot answer: RuntimeError"):
-        RunningJob.find("word-count").cancel()
-
-
-def test_jobs_are_found_by_their_name_if_only_one_has_it(job: Job) -> None:
+def test_jobs_are_found_by_their_name_however_long_if_only_one_has_it(job: Job) -> None:
     with pytest.raises(ControlError, match=rf"no job named 'other' runs here; running jobs: {NAME}"):
         RunningJob.find("other")
     with listening():
@@ -172,9 +167,6 @@ def test_jobs_are_found_by_their_name_if_only_one_has_it(job: Job) -> None:
             RunningJob.find("word-count")
         assert RunningJob.find(f"{NAME}.2").cancel() == "answer 1" and not job.asked
     assert [found.name for found in RunningJob.all()] == [NAME]
-
-
-def test_the_name_of_a_run_may_be_long(job: Job) -> None:
     with listening(name="long" * 100):
         assert RunningJob.find("long" * 100).cancel() == "answer 1"
 
@@ -195,12 +187,6 @@ def test_an_offer_is_for_its_user_alone_and_another_users_is_not_taken(job: Job,
     assert offer.stat().st_mode & 0o777 == 0o600 and offer.parent.stat().st_mode & 0o777 == 0o700
     offer.chmod(0o666)
     assert RunningJob.all() == []
-
-
-def test_a_job_that_has_ended_leaves_nothing(runs: Path) -> None:
-    with listening():
-        assert RunningJob.all()
-    assert not list(runs.iterdir())
 
 
 def test_a_job_ends_though_its_directory_was_removed(runs: Path) -> None:
@@ -260,15 +246,6 @@ def test_more_tasks_than_processors_are_asked_for_with_a_warning(job: Job) -> No
     assert [asked.tasks for asked in job.asked if isinstance(asked, Rescale)] == [5, 4, 6]
 
 
-def test_changes_of_a_stage_are_cancelled_or_the_whole_job(job: Job) -> None:
-    run = CliRunner()
-    assert run.invoke(app, ["cancel", "word-count", "reducer"]).stdout == "answer 1\n"
-    assert run.invoke(app, ["cancel", "word-count"]).stdout == "answer 2\n"
-    assert RunningJob.find("word-count").cancel() == "answer 3"
-    assert run.invoke(app, ["stop", "word-count"]).stdout == "answer 4\n"
-    assert job.asked == [CancelChange(0, "reducer"), CancelJob(0), CancelJob(0), CancelJob(0, saves=True)]
-
-
 def test_a_job_is_shown_to_who_attaches_until_it_ends() -> None:
     made, ended = Job(), threading.Event()
     made.tell(1, 0, 2000, 0, 40)
@@ -323,13 +300,10 @@ def test_a_snapshot_of_a_stranger_runs_no_code(tmp_path: Path) -> None:
         RunningJob.find("word-count").follow(Observers())
 
 
-def test_the_command_names_the_page(job: Job) -> None:
-    said = CliRunner().invoke(app, ["ui", "word-count"]).stdout.strip()
-    assert said.startswith("http://127.0.0.1:") and "/#token=" in said
-
-
-def test_a_page_of_another_machine_is_named_with_the_way_there(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpa.driver.control.this_machine", lambda: "another")
+def test_the_command_names_the_page_and_the_way_to_another_machine(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     said = CliRunner().invoke(app, ["ui", "word-count"])
+    assert said.stdout.startswith("http://127.0.0.1:") and "/#token=" in said.stdout
     port = said.stdout.partition("127.0.0.1:")[2].partition("/")[0]
-    assert f": ssh -L {port}:127.0.0.1:{port} " in said.stderr
+    assert "ssh" not in said.stderr
+    monkeypatch.setattr("dpa.driver.control.this_machine", lambda: "another")
+    assert f": ssh -L {port}:127.0.0.1:{port} " in CliRunner().invoke(app, ["ui", "word-count"]).stderr

@@ -58,6 +58,13 @@ def value(view: Mapping[str, Any], name: str, **labels: str) -> float | None:
     return series(view).get((name, frozenset({"job": view["job"]["name"], **labels}.items())))
 
 
+def promtool(*arguments: str, cwd: Path = HERE, given: bytes | None = None) -> tuple[int, str]:
+    """Its status and what it says."""
+    command = [program("promtool", "prometheus"), *arguments]
+    done = subprocess.run(command, cwd=cwd, input=given, capture_output=True, check=False)
+    return done.returncode, (done.stdout + done.stderr).decode()
+
+
 def seen(*snapshots: Snapshot) -> dict[str, Any]:
     view, tracker = RunView({"name": "wordcount"}, began=1_700_000_000.0), RunTracker()
     for snapshot in snapshots:
@@ -114,10 +121,7 @@ def test_promtool_finds_nothing_wrong_with_the_names() -> None:
     for view in (streaming(), view_of_report(samples.report())):
         body, content_type = exposition(view)
         assert content_type.startswith("text/plain; version=0.0.4")
-        checked = subprocess.run(
-            [program("promtool", "prometheus"), "check", "metrics"], input=body, capture_output=True, check=False
-        )
-        assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+        assert promtool("check", "metrics", given=body) == (0, "")
 
 
 def test_what_a_view_says_is_what_its_metrics_say() -> None:
@@ -137,21 +141,16 @@ def test_what_a_view_says_is_what_its_metrics_say() -> None:
     )
 
 
-def test_lag_has_a_series_for_each_partition() -> None:
-    view = seen(samples.snapshot(2.0))
-    view["stages"]["mapper"]["lag"] = {"visits-0": {"records": 12, "seconds": 0.5}, "visits-1": {"records": 3}}
-    assert value(view, "dpa_lag_records", stage="mapper", partition="visits-1") == 3
-    assert value(view, "dpa_lag_seconds", stage="mapper", partition="visits-0") == 0.5
-    assert value(view, "dpa_lag_seconds", stage="mapper", partition="visits-1") is None
-
-
-def test_what_a_view_lacks_has_no_series_but_nothing_left_out_is_a_zero() -> None:
+def test_what_a_view_lacks_has_no_series_but_nothing_left_out_is_a_zero_and_each_partition_has_its_lag() -> None:
     view = seen(samples.snapshot(2.0))
     names = {name for name, _ in series(view)}
     assert "dpa_records_left_out_total" in names  # an alert needs the number before the first record
     assert not {name for name in names if name.startswith(("dpa_checkpoint", "dpa_lag", "dpa_stage_watermark"))}
-    bare = {"schema": 1, "job": {"name": "bare"}}
-    assert series(bare) == {}
+    assert series({"schema": 1, "job": {"name": "bare"}}) == {}
+    view["stages"]["mapper"]["lag"] = {"visits-0": {"records": 12, "seconds": 0.5}, "visits-1": {"records": 3}}
+    assert value(view, "dpa_lag_records", stage="mapper", partition="visits-1") == 3
+    assert value(view, "dpa_lag_seconds", stage="mapper", partition="visits-0") == 0.5
+    assert value(view, "dpa_lag_seconds", stage="mapper", partition="visits-1") is None
 
 
 # --- labels
@@ -166,12 +165,8 @@ def test_no_key_and_no_text_of_users_is_in_the_metrics() -> None:
         assert b"secret" not in body and b"TRUMP" not in body
     ranks = {dict(labels)["rank"] for name, labels in series(view) if name == "dpa_hot_key_share_ratio"}
     assert ranks == set(map(str, range(10)))
-
-
-def test_a_name_with_quotes_and_line_ends_is_escaped() -> None:
-    view = seen(samples.snapshot(2.0))
     view["job"]["name"] = 'a "job"\nwith \\ in it'
-    assert value(view, "dpa_job_phase", phase="stream") == 1
+    assert value(view, "dpa_hot_key_share_ratio", stage="reducer", rank="0") is not None, "names are escaped"
 
 
 # --- counters
@@ -190,11 +185,8 @@ def growing(views: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, float, fl
         before |= now
 
 
-def test_counters_never_go_down_within_a_generation_of_a_made_run() -> None:
+def test_counters_never_go_down_within_a_generation_of_a_made_run_and_of_a_real_one() -> None:
     assert all(was <= now for _, was, now in growing(seen(snapshot) for snapshot in samples.snapshots()))
-
-
-def test_counters_never_go_down_in_a_run() -> None:
     flow = dpa.Flow("visits")
     rows = flow.read(pl.DataFrame({"page": [f"p{number % 7}" for number in range(20_000)]}), name="rows")
     rows.key_by("page").reduce(Count(), name="counts")
@@ -246,19 +238,16 @@ def rules() -> list[dict[str, Any]]:
 
 def test_promtool_finds_nothing_wrong_with_the_alert_rules_and_they_pass_their_tests() -> None:
     for command in (["check", "rules", str(OPS / "dpa-alerts.yml")], ["test", "rules", "alert_tests.yml"]):
-        done = subprocess.run(
-            [program("promtool", "prometheus"), *command], cwd=HERE, text=True, capture_output=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        status, said = promtool(*command)
+        assert status == 0, said
 
 
 def test_init_writes_a_configuration_that_promtool_finds_nothing_wrong_with(tmp_path: Path) -> None:
     init(tmp_path, monitoring=True)
     assert {path.name for path in tmp_path.iterdir()} == {"prometheus.yml", "dpa-alerts.yml", "dpa-dashboard.json"}
     (tmp_path / "token").write_text("a token", encoding="utf-8")
-    command = [program("promtool", "prometheus"), "check", "config", "prometheus.yml"]
-    done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, check=False)
-    assert done.returncode == 0 and "9 rules found" in done.stdout + done.stderr
+    status, said = promtool("check", "config", "prometheus.yml", cwd=tmp_path)
+    assert status == 0 and "9 rules found" in said
     with pytest.raises(ConfigError, match=r"has dpa-alerts\.yml and dpa-dashboard\.json and"):
         init(tmp_path, monitoring=True)
 

@@ -286,17 +286,13 @@ def test_tables_of_no_run_are_a_page_too(browser: Any, tmp_path: Path) -> None:
         assert tab.locator("img").count() == 0 and tab.locator("h1").inner_text() == HOSTILE
 
 
-def test_the_page_fetches_nothing(browser: Any, tmp_path: Path) -> None:
+def test_the_page_has_what_is_known_of_a_run_and_fetches_nothing(browser: Any, tmp_path: Path) -> None:
     asked: list[str] = []
     with opened(browser, "about:blank") as tab:
         tab.on("request", lambda request: asked.append(request.url))
         tab.goto(file_of(view_of_report(failed()), tmp_path))
-        assert [url[:5] for url in asked if not url.startswith("data:")] == ["file:"]
-
-
-def test_the_page_has_what_is_known_of_a_run(browser: Any, tmp_path: Path) -> None:
-    with opened(browser, file_of(view_of_report(failed()), tmp_path)) as tab:
         text = " ".join(tab.locator("main").inner_text().split())
+        assert [url[:5] for url in asked if not url.startswith("data:")] == ["file:"]
     for expected in (
         "Traceback: ValueError: <oops>",
         "priced limits the run: its busiest task, 0, is busy 97% of the time",
@@ -437,7 +433,7 @@ def test_decisions_that_were_only_counted_are_said(browser: Any, tmp_path: Path)
 # --- a running job
 
 
-def test_a_running_job_is_shown_as_it_changes(browser: Any, job: Job) -> None:
+def test_a_running_job_is_shown_as_it_changes_though_a_connection_breaks(browser: Any, job: Job) -> None:
     with opened(browser, job.url) as tab:
         tab.get_by_text("3.50 s · ray").wait_for()
         job.change({"at": 4.0, "stages": {REDUCER: {"tasks": {"1": {"node": "n7"}}}}})
@@ -445,12 +441,11 @@ def test_a_running_job_is_shown_as_it_changes(browser: Any, job: Job) -> None:
         assert "n7" in tab.locator("#stage table").first.inner_text()
         job.change({"stages": {REDUCER: {"tasks": {"1": None}}}})
         tab.locator("#stages").get_by_role("row", name=re.compile("^reducer 3 ")).wait_for()
-
-
-def test_keys_of_a_running_job_are_shown_with_bounds(browser: Any, job: Job) -> None:
-    hottest = (MeasuredKey("a0", 0.4398, 0.41, 0.463, 2, split=True), MeasuredKey("b1", 0.145, 0.13, 0.16, 0))
-    job.view = running(samples.with_stage(samples.snapshot(3.0), REDUCER, hottest=hottest))
-    with opened(browser, job.url) as tab:
+        hottest = (MeasuredKey("a0", 0.4398, 0.41, 0.463, 2, split=True), MeasuredKey("b1", 0.145, 0.13, 0.16, 0))
+        job.view = running(samples.with_stage(samples.snapshot(4.5), REDUCER, hottest=hottest))
+        job.disconnect()
+        tab.get_by_text("4.50 s · ray").wait_for()
+        assert tab.locator("#said").inner_text() == ""
         keys = tab.get_by_role("table", name="Most frequent keys")
         keys.get_by_role("row", name=re.compile("^a0 +44% +41% to 46% +2 split$")).wait_for()
         keys.get_by_role("row", name=re.compile("^b1 +14% +13% to 16% +0$")).wait_for()
@@ -465,15 +460,6 @@ def test_what_the_reader_does_outlasts_a_change(browser: Any, job: Job) -> None:
         assert tab.locator("input[name=tasks]").input_value() == "7"
         assert tab.evaluate("document.activeElement.name") == "tasks"
         assert tab.locator("#h-stage").inner_text() == f"Stage {MAPPER}"
-
-
-def test_a_page_whose_connection_breaks_connects_again(browser: Any, job: Job) -> None:
-    with opened(browser, job.url) as tab:
-        tab.get_by_text("3.50 s · ray").wait_for()
-        job.view = running(*samples.snapshots(steps=20)[:17])
-        job.disconnect()
-        tab.get_by_text("4.00 s · ray").wait_for()
-        assert tab.locator("#said").inner_text() == ""
 
 
 def test_the_token_stays_in_the_tab_and_outlasts_a_reload(browser: Any, job: Job) -> None:
