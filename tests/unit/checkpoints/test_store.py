@@ -36,15 +36,12 @@ def chain(tmp_path: Path) -> Chain:
     return CheckpointStore.open(str(tmp_path / "store")).create("word count")
 
 
-def test_a_new_job_has_a_directory_of_its_own_and_no_checkpoint(tmp_path: Path, chain: Chain) -> None:
+def test_a_new_job_has_a_directory_where_another_process_finds_what_was_committed(tmp_path: Path, chain: Chain) -> None:
     store = CheckpointStore.open(f"file://{tmp_path}/store")
     assert store.jobs() == [chain.job]
     assert chain.job.startswith("word_count-")
     assert (chain.newest(), chain.next, chain.newest_slot().generation) == (None, 1, 0)
     assert store.create("word count").job != chain.job
-
-
-def test_another_process_finds_what_was_committed(tmp_path: Path, chain: Chain) -> None:
     first = commit(chain, 1)
     second = commit(chain, 2, reuse=first.tasks[0].parts)
     store = pickle.loads(pickle.dumps(CheckpointStore.open(str(tmp_path / "store"))))

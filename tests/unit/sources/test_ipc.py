@@ -6,7 +6,6 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 import pytest
-from pyarrow import feather
 
 from dpa import Flow
 from dpa.aggregates import Count
@@ -27,16 +26,6 @@ def write(place: Path, rows: pa.Table = ROWS, batch: int = 10) -> Path:
 
 def table_of(place: Path) -> FileTable:
     return file_table(ipc_file, [str(place)])
-
-
-@pytest.mark.parametrize("compression", ["lz4", "zstd", "uncompressed"])
-def test_feather_is_read(tmp_path: Path, compression: str) -> None:
-    feather.write_feather(ROWS, tmp_path / "a.feather", compression=compression, chunksize=30)
-    table = table_of(tmp_path)
-    assert table.read() == ROWS
-    assert [
-        batch.schema.names for split in replace(table, columns=("word",)).splits(30) for batch in split.batches(99)
-    ] == [["word"]] * 4
 
 
 def test_what_polars_writes_is_read(tmp_path: Path) -> None:
