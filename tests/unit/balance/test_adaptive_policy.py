@@ -1,13 +1,14 @@
 """When the adaptive policy acts and when it keeps still, report by report."""
 
-from __future__ import annotations
-
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from adaptive_stage import ALL_CAN_DO, HASHES, KEYS, NAMES, REDUCERS, SERVICE_SECONDS, Stage, hot, looked, only, zipf
 
+from dpa.balance.adaptive.policy import AdaptivePolicy
 from dpa.balance.decision import Outcome
 from dpa.balance.options import AdaptiveOptions
 from dpa.balance.policy import BalancedStage
@@ -18,35 +19,32 @@ from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
 from dpa.routing.members import MemberChange
 
-# --- when it looks
 
-
-def test_it_looks_once_all_have_reported_under_the_newest_table() -> None:
-    stage = Stage()
+def test_it_looks_once_all_have_reported_under_the_newest_table_not_too_often_and_if_something_is_queued() -> None:
+    stage, idle, patient = Stage(), Stage(), Stage(check_seconds=0.6)
     stage.offer(hot(0.6))
     assert stage.look(hot(0.6), among=range(3)) is None
     assert only(stage.look(hot(0.6))).outcome is Outcome.APPLIED
     assert stage.table.version == 1
     stage.offer(hot(0.6))
     assert stage.look(hot(0.6), version=0) is None
-
-
-def test_it_does_not_look_twice_within_the_check_time() -> None:
-    stage = Stage(check_seconds=0.6)
-    looks = [stage.look(zipf(0.0)) is not None for _ in range(7)]
+    idle.offer(hot(0.6))
+    assert idle.look(hot(0.6), queue=0, busy=0.0) is None
+    looks = [patient.look(zipf(0.0)) is not None for _ in range(7)]
     assert looks == [True, False, False, True, False, False, True]
 
 
-def test_where_nothing_is_queued_there_is_nothing_to_look_at() -> None:
-    stage = Stage()
-    stage.offer(hot(0.6))
-    assert stage.look(hot(0.6), queue=0, busy=0.0) is None
-
-
-def test_records_between_two_reducers_are_waited_for() -> None:
-    decision = only(looked(hot(0.6), forwarded_out=[400, 0, 0, 0]).decisions[-1])
-    assert decision.outcome is Outcome.COOL_DOWN
-    assert "400 records are between two tasks" in decision.reason
+@pytest.mark.parametrize(
+    ("measured", "doubt"),
+    [
+        ({"forwarded_out": [400, 0, 0, 0]}, "400 records are between two tasks, 1,000 queued"),
+        ({"service_seconds": None}, "task 0 has not processed a record yet"),
+        ({"service_seconds": 0.0}, "no record has taken a time that can be measured"),
+    ],
+)
+def test_nothing_is_decided_by_numbers_that_say_little(measured: dict[str, Any], doubt: str) -> None:
+    decision = only(looked(hot(0.6), **measured).decisions[-1])
+    assert (decision.outcome, decision.reason) == (Outcome.COOL_DOWN, doubt)
 
 
 def test_what_a_reducer_that_has_left_forwarded_and_got_is_not_taken_to_be_on_its_way() -> None:
@@ -59,25 +57,6 @@ def test_what_a_reducer_that_has_left_forwarded_and_got_is_not_taken_to_be_on_it
     assert stage.decisions and not any("between two tasks" in decision.reason for decision in stage.decisions)
 
 
-def test_before_a_record_is_processed_nothing_is_known() -> None:
-    decision = looked(hot(0.6), service_seconds=None).decisions[-1]
-    assert (decision.outcome, decision.reason) == (Outcome.COOL_DOWN, "task 0 has not processed a record yet")
-
-
-def test_a_reducer_that_is_still_at_its_first_records_is_waited_for_but_not_for_ever() -> None:
-    stage, first = Stage(), None
-    for _ in range(12):
-        stage.offer(hot(0.6))
-        stage.look(hot(0.6), service_seconds=[SERVICE_SECONDS] * (REDUCERS - 1) + [None])
-        first = first or stage.decisions[0]
-    assert first is not None
-    assert first.reason == f"task {REDUCERS - 1} has not processed a record yet"
-    assert stage.applied and stage.applied[0].at - first.at > 1.5
-
-
-# --- when it acts
-
-
 @pytest.mark.parametrize("key", range(5))
 def test_a_key_with_60_percent_is_split_at_the_first_full_look(key: int) -> None:
     decision = looked(hot(0.6, key)).decisions[0]
@@ -85,58 +64,48 @@ def test_a_key_with_60_percent_is_split_at_the_first_full_look(key: int) -> None
     assert f"split key 'key {key}' over" in decision.reason
 
 
-# --- when it keeps still
-
-
-@pytest.mark.parametrize("reducers", [range(1), range(REDUCERS)], ids=["one", "all"])
-def test_nobody_who_is_seldom_busy_is_overloaded(reducers: range) -> None:
+def test_who_is_always_busy_or_has_a_long_queue_is_overloaded() -> None:
     stage = looked(hot(0.6), queue=3, busy=0.4)
     assert stage.applied == []
     assert "is busy 40% of the time" in stage.decisions[-1].reason
-
-
-def test_where_all_have_work_and_wait_for_processors_one_table_prepares_for_the_end_and_more_gain_nothing() -> None:
-    stage = Stage()
-    for _ in range(3):
-        stage.offer(hot(0.6))
-        decision = only(stage.look(hot(0.6), waited=0.5))
-    assert len(stage.applied) == 1
-    assert decision.outcome is Outcome.BELOW_THRESHOLD
-    assert "moving gains nothing: all have work and wait for a processor 50% of their busy time" in decision.reason
+    for busy, queue, service_seconds, min_delay, overloaded in (
+        (1.0, 0, 0.01, 0.25, True),
+        (0.9, 1, 0.01, 0.25, True),
+        (0.5, 24, 0.01, 0.25, False),
+        (0.5, 25, 0.01, 0.25, True),
+        (0.0, 10**6, 0.01, 0.25, True),
+        (0.1, 0, 0.01, 0.0, False),  # an empty queue is not long, however short a long one may be
+        (0.1, 0, None, 0.0, False),
+    ):
+        policy = AdaptivePolicy(BalancedStage(2), AdaptiveOptions(min_delay=min_delay))
+        load = Load(queue, version=0, service_seconds=service_seconds, busy=busy)
+        assert policy._is_overloaded(load) is overloaded
 
 
 @pytest.mark.parametrize(("queue", "tables"), [([250] * 4, 1), ([250, 250, 250, 0], 2)], ids=["all", "not all"])
-def test_after_a_table_a_reducer_without_work_is_given_some_however_busy_the_processors(
+def test_where_all_have_work_and_wait_for_processors_one_table_is_made_for_the_end(
     queue: list[int], tables: int
 ) -> None:
     stage = Stage()
     for slower in (1, 1, 5, 5):
         stage.offer(hot(0.6))
         times = [slower * SERVICE_SECONDS, *[SERVICE_SECONDS] * (REDUCERS - 1)]
-        stage.look(hot(0.6), waited=0.5, queue=queue, service_seconds=times)
+        decision = only(stage.look(hot(0.6), waited=0.5, queue=queue, service_seconds=times))
     assert len(stage.applied) == tables
-
-
-def other_hot(key: int) -> np.ndarray:
-    """The shares of keys of which this one has 60 %."""
-    return np.roll(hot(0.6), key)
+    no_gain = "moving gains nothing: all have work and wait for a processor 50% of their busy time"
+    assert (no_gain in decision.reason) == (tables == 1)
+    assert tables == 2 or decision.outcome is Outcome.BELOW_THRESHOLD
 
 
 @pytest.mark.parametrize(
     ("cores", "tables"), [([0.99] * 4, 1), ([0.99, 0.99, 0.99, 0.5], 4)], ids=["of all nodes", "of some nodes"]
 )
-def test_where_all_processors_are_used_new_hot_keys_are_no_reason_for_tables_after_the_first(
-    cores: list[float], tables: int
-) -> None:
+def test_where_all_processors_are_used_new_hot_keys_cause_no_more_tables(cores: list[float], tables: int) -> None:
     stage = Stage()
-    for key in (0, 100, 200, 280):
-        for _ in range(8):
-            stage.offer(other_hot(key))
-            stage.look(
-                other_hot(key),
-                cores_busy=cores,
-                queue=[2_000 * (part > 0.4) for part in stage.by_owner(other_hot(key))],
-            )
+    for key in np.repeat([0, 100, 200, 280], 8).tolist():
+        shares = hot(0.6, key)
+        stage.offer(shares)
+        stage.look(shares, cores_busy=cores, queue=[2_000 * (part > 0.4) for part in stage.by_owner(shares)])
     made = [decision for decision in stage.applied if "more tasks than it needs" not in decision.reason]
     refused = [decision for decision in stage.decisions if "processors are used 99% of the time" in decision.reason]
     assert (len(made) == 1, bool(refused)) == (tables == 1, tables == 1)
@@ -154,27 +123,14 @@ def test_an_excess_that_chance_explains_is_none() -> None:
     assert "do not exceed" in decision.reason
 
 
-def test_a_gain_that_is_not_worth_a_table() -> None:
+def test_a_gain_that_is_not_worth_a_table_and_keys_that_no_sender_has_named_are_no_reason() -> None:
     stage = Stage(min_gain=10.0)
+    decision = only(stage.look(hot(0.6)))  # the first queues were cut into ranges without knowing of the hot key
+    assert (decision.outcome, decision.reason) == (Outcome.COOL_DOWN, "no sender has said yet what it offers")
     stage.offer(hot(0.6))
     decision = only(stage.look(hot(0.6)))
     assert decision.outcome is Outcome.BELOW_THRESHOLD
     assert "not 10 s" in decision.reason
-
-
-def test_until_a_sender_has_said_what_it_offers_no_keys_are_known_to_plan_with() -> None:
-    """The first queues were cut into ranges without knowing of the hot key in one of them."""
-    stage = Stage()
-    decision = only(stage.look(hot(0.6)))
-    assert (decision.outcome, decision.reason) == (Outcome.COOL_DOWN, "no sender has said yet what it offers")
-
-
-def test_times_of_records_that_cannot_be_measured_are_unknown() -> None:
-    decision = looked(hot(0.6), service_seconds=0.0).decisions[-1]
-    assert (decision.outcome, decision.reason) == (
-        Outcome.COOL_DOWN,
-        "no record has taken a time that can be measured",
-    )
 
 
 def test_waits_for_processors_that_change_from_moment_to_moment_make_no_reducer_slower() -> None:
@@ -251,36 +207,12 @@ def test_an_unsplit_key_is_named_though_it_is_no_longer_frequent() -> None:
     assert any("unsplit key 'key 0'" in decision.reason for decision in stage.applied)
 
 
-# --- patience
-
-
 def excess(stage: Stage, over: float) -> np.ndarray:
     """Keys of which reducer 0 has `over` more than the mean under the newest table, the others equally less."""
     owners = stage.table.owners_of(HASHES)
     wanted = np.array([1 + over] + [1 - over / (REDUCERS - 1)] * (REDUCERS - 1)) / REDUCERS
     shares = wanted[owners] / np.bincount(owners, minlength=REDUCERS)[owners]
     return shares / shares.sum()
-
-
-def acts(stage: Stage, over: float) -> bool:
-    """Whether it acts on this excess, of which much has been looked at."""
-    shares = excess(stage, over)
-    stage.look(shares, queue=1, busy=0.1)  # an excess that lasts is another matter
-    stage.offer(shares, rows=1e6)
-    decision = stage.look(shares)
-    return decision is not None and decision.outcome is Outcome.APPLIED
-
-
-def test_with_each_change_for_the_same_keys_it_takes_a_greater_excess() -> None:
-    stage = Stage(min_gain=0.0)
-    least = []
-    for _ in range(4):
-        tried = [over for over in np.arange(0.05, 0.6, 0.05).tolist() if acts(stage, over)][:1]
-        least.append(tried[0] if tried else 1.0)
-    assert min(least[1:]) > least[0]
-
-
-# --- silent reducers
 
 
 def test_a_reducer_that_does_not_report_is_given_nothing() -> None:
@@ -311,10 +243,7 @@ def test_a_key_is_not_unsplit_while_one_of_its_reducers_does_not_report(known: r
     assert (not stage.table.splits) is ends
 
 
-# --- when it is asked
-
-
-def test_a_reducer_that_is_asked_to_be_relieved_is_brought_to_the_mean() -> None:
+def test_a_reducer_that_is_asked_to_be_relieved_is_brought_to_the_mean_if_it_is_known() -> None:
     stage = Stage()
     shares = excess(stage, 0.05)
     stage.offer(shares)
@@ -325,9 +254,54 @@ def test_a_reducer_that_is_asked_to_be_relieved_is_brought_to_the_mean() -> None
     assert decision.moved == pytest.approx(75 / 3_700, abs=0.02)
     with pytest.raises(BalanceError, match="no reducer 4"):
         stage.policy.redistribute(4, 0.1)
-
-
-def test_to_relieve_a_reducer_of_which_nothing_is_known_is_refused() -> None:
     decision = Stage().policy.redistribute(0, 0.0)
     assert decision.outcome is Outcome.NO_TARGET
     assert "has not reported" in decision.reason
+
+
+def test_a_speed_that_was_measured_once_moves_nothing() -> None:
+    stage, even = Stage(), hot(1 / 300)
+    for third in (20 * SERVICE_SECONDS, SERVICE_SECONDS):  # it imports something with its first records
+        seconds = [SERVICE_SECONDS, SERVICE_SECONDS, third, SERVICE_SECONDS]
+        stage.offer(even)
+        decision = only(stage.look(even, service_seconds=seconds, error=math.inf))
+        assert decision.outcome is Outcome.COOL_DOWN
+        assert "has too few measurements" in decision.reason
+    for _ in range(4):
+        stage.offer(even)
+        stage.look(even)
+    assert min(stage.by_owner(even)) > 0.15, "no reducer was left with little to do"
+
+
+def test_nothing_moves_before_every_stage_that_feeds_it_has_offered_records() -> None:
+    customers, orders = zipf(0.0), hot(0.5, key=7)
+    stage = Stage(feeds=["orders", "customers"])
+    for _ in range(3):
+        stage.offer(hot(0.3, key=100), feed=1)
+        decision = only(stage.look(customers))
+        assert decision.outcome is Outcome.COOL_DOWN
+        assert decision.reason == "orders has not offered a record yet"
+    stage.offer(orders, feed=0)
+    stage.offer(customers, feed=1)
+    assert only(stage.look(orders)).outcome is Outcome.APPLIED
+
+
+@pytest.mark.parametrize(
+    ("feeds", "measured", "doubt"),
+    [
+        ((), {"error": math.inf}, "has too few measurements"),
+        ((), {"service_seconds": [SERVICE_SECONDS] * 3 + [None]}, "task 3 has not processed a record yet"),
+        (("orders", "idle"), {}, "idle has not offered a record yet"),
+        (("orders", "customers", "idle"), {}, "idle has not offered a record yet"),
+    ],
+)
+def test_what_is_not_known_yet_is_waited_for_but_not_for_ever(
+    feeds: tuple[str, ...], measured: dict[str, Any], doubt: str
+) -> None:
+    stage, shares = Stage(feeds=feeds), hot(0.6)
+    for _ in range(16):
+        for feed in range(max(len(feeds) - 1, 1)):
+            stage.offer(shares, feed=feed)
+        stage.look(shares, **measured)
+    assert doubt in stage.decisions[0].reason
+    assert stage.applied and stage.applied[0].at > 8 * 0.25

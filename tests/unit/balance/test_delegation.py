@@ -14,26 +14,29 @@ WAYS: tuple[Utilisation, ...] = ("queue", "busy", "demand")
 every_way = pytest.mark.parametrize("way", WAYS)
 
 
-def delegation_of(
-    way: Utilisation = "demand", queue_seconds: float | None = None, slot_seconds: float = 1.0
-) -> Delegation:
-    return Delegation(SignalOptions(utilisation=way, slot_seconds=slot_seconds), 100, queue_seconds)
+def delegation_of(way: Utilisation = "demand", queue_seconds: float | None = None, slot: float = 1.0) -> Delegation:
+    return Delegation(SignalOptions(utilisation=way, slot_seconds=slot), 100, queue_seconds)
 
 
-def a_slot(delegation: Delegation, since: float = 0.0) -> Signal | None:
-    """A slot of one second in which 60 records come and 50 are processed, at 10 ms each."""
-    delegation.advance(since, 0)
-    delegation.arrived(60)
-    delegation.advance(since + 0.5, 60)
-    delegation.worked(50, 0.5)
-    delegation.advance(since + 1.0, 10)
+def a_slot(delegation: Delegation, since: float = 0.0, seconds: float = 1.0, times: int = 1) -> Signal | None:
+    """A slot in which 60 records come and 50 are processed, at 10 ms each; each moment comes `times` times."""
+    for moment, queued in ((0.0, 0), (0.5, 60), (seconds, 10)):
+        if moment == seconds:
+            delegation.worked(50, 0.5)
+        for _ in range(times):
+            delegation.advance(since + moment, queued)
+        if not moment:
+            delegation.arrived(60)
     return delegation.signal
 
 
-@pytest.mark.parametrize(("way", "found"), [("queue", 0.35), ("busy", 0.5), ("demand", 0.6)])
-def test_the_utilisations_are_what_can_be_computed_by_hand(way: Utilisation, found: float) -> None:
-    signal = a_slot(delegation_of(way))
-    assert signal == Signal(0, pytest.approx(found), CapacityRequest.INCREASE, 60, pytest.approx(0.01))
+@pytest.mark.parametrize(("way", "found", "idle"), [("queue", 0.35, 0.1), ("busy", 0.5, 0.0), ("demand", 0.6, 0.0)])
+def test_the_utilisations_are_what_can_be_computed_by_hand(way: Utilisation, found: float, idle: float) -> None:
+    delegation = delegation_of(way)
+    service = pytest.approx(0.01)
+    assert a_slot(delegation) == Signal(0, pytest.approx(found), CapacityRequest.INCREASE, 60, service)
+    delegation.advance(2.0, 10)  # a slot without records is idle and keeps the service time
+    assert delegation.signal == Signal(1, pytest.approx(idle), CapacityRequest.INCREASE, 0, service)
 
 
 @pytest.mark.parametrize(
@@ -52,10 +55,12 @@ def test_a_reducer_wants_less_above_one_threshold_and_more_below_the_other(recor
     ("queue_seconds", "full"), [(None, 100), (0.2, 20), (0.5, 50), (1.0, 100), (60.0, 100), (0.001, 1)]
 )
 def test_a_queue_is_full_at_the_delay_where_senders_hold_it(queue_seconds: float | None, full: int) -> None:
-    signal = a_slot(delegation_of("queue", queue_seconds=queue_seconds))  # a mean queue of 35 records of 10 ms
+    signal = a_slot(delegation_of("queue", queue_seconds))  # a mean queue of 35 records of 10 ms
     assert signal is not None
     assert signal.utilisation == pytest.approx(35 / full)
     assert signal.request is CapacityRequest("decrease" if full < 35 else "increase")
+    for way in ("busy", "demand"):  # the delay changes nothing where the queue is not judged
+        assert a_slot(delegation_of(way, queue_seconds)) == a_slot(delegation_of(way))
 
 
 def test_before_a_service_time_is_known_a_queue_is_full_at_its_bound_in_records() -> None:
@@ -64,11 +69,6 @@ def test_before_a_service_time_is_known_a_queue_is_full_at_its_bound_in_records(
     delegation.arrived(50)
     delegation.advance(1.0, 50)
     assert delegation.signal == Signal(0, 0.5, CapacityRequest.INCREASE, 50, None)
-
-
-@pytest.mark.parametrize("way", ["busy", "demand"])
-def test_the_delay_changes_nothing_where_the_queue_is_not_judged(way: Utilisation) -> None:
-    assert a_slot(delegation_of(way, queue_seconds=0.001)) == a_slot(delegation_of(way))
 
 
 @every_way
@@ -84,55 +84,29 @@ def test_nothing_is_told_before_a_first_whole_slot_has_been_watched(way: Utilisa
 
 def test_a_moment_at_the_end_of_a_slot_is_not_taken_for_a_slot() -> None:
     delegation = delegation_of()
-    a_slot(delegation)
-    first = delegation.signal
+    first = a_slot(delegation)
     delegation.advance(1.999, 10)  # nothing has happened since 1.0, so this is where the slot is seen to have begun
     delegation.advance(2.999, 10)
     delegation.arrived(1_000)
     delegation.advance(3.0, 1_010)
-    assert delegation.signal is not None
-    assert delegation.signal is not first
+    assert delegation.signal is not None and delegation.signal is not first
     assert delegation.signal.utilisation < 20
     delegation.advance(4.0, 1_010)
-    assert delegation.signal == Signal(
-        2, pytest.approx(10, rel=0.01), CapacityRequest.DECREASE, 1_000, pytest.approx(0.01)
-    )
+    utilisation = pytest.approx(10, rel=0.01)
+    assert delegation.signal == Signal(2, utilisation, CapacityRequest.DECREASE, 1_000, pytest.approx(0.01))
 
 
 @every_way
 def test_time_that_stands_still_changes_nothing(way: Utilisation) -> None:
-    once, often = delegation_of(way), delegation_of(way)
-    for delegation, times in ((once, 1), (often, 5)):
-        for _ in range(times):
-            delegation.advance(0.0, 0)
-        delegation.arrived(60)
-        for _ in range(times):
-            delegation.advance(0.5, 60)
-        delegation.worked(50, 0.5)
-        for _ in range(times):
-            delegation.advance(1.0, 10)
-    assert once.signal == often.signal
-
-
-@pytest.mark.parametrize(("way", "found"), [("queue", 0.1), ("busy", 0.0), ("demand", 0.0)])
-def test_a_slot_without_records_is_idle_and_keeps_the_service_time(way: Utilisation, found: float) -> None:
-    delegation = delegation_of(way)
-    a_slot(delegation)
-    delegation.advance(2.0, 10)
-    assert delegation.signal == Signal(1, pytest.approx(found), CapacityRequest.INCREASE, 0, pytest.approx(0.01))
+    assert a_slot(delegation_of(way)) == a_slot(delegation_of(way), times=5)
 
 
 @pytest.mark.parametrize(("way", "found"), [("queue", 0.1 + 0.25 / 10), ("busy", 0.05), ("demand", 0.06)])
 def test_a_gap_of_many_slots_is_judged_as_one(way: Utilisation, found: float) -> None:
     delegation = delegation_of(way)
-    delegation.advance(0.0, 0)
-    delegation.arrived(60)
-    delegation.advance(0.5, 60)
-    delegation.worked(50, 0.5)
-    delegation.advance(10.0, 10)
-    assert delegation.signal is not None
-    assert (delegation.signal.slot, delegation.signal.records) == (0, 60)
-    assert delegation.signal.utilisation == pytest.approx(found)
+    signal = a_slot(delegation, seconds=10.0)
+    assert signal is not None
+    assert (signal.slot, signal.records, signal.utilisation) == (0, 60, pytest.approx(found))
     a_slot(delegation, since=10.0)
     assert delegation.signal.slot == 10
 
@@ -161,7 +135,7 @@ def test_demand_is_not_judged_before_a_service_time_is_known() -> None:
 def test_irregular_calls_give_finite_signals_of_growing_slots(
     way: Utilisation, start: float, slot_seconds: float, steps: list[tuple[float, int, int]]
 ) -> None:
-    delegation, now, queue, signals = delegation_of(way, slot_seconds=slot_seconds), start, 0, []
+    delegation, now, queue, signals = delegation_of(way, slot=slot_seconds), start, 0, []
     for seconds, arrived, done in steps:
         now += seconds
         if done:

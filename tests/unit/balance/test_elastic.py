@@ -1,7 +1,5 @@
 """How many tasks a stage should have."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -77,13 +75,21 @@ def test_a_ramp_is_answered_ahead_and_nothing_of_that_is_undone(seconds: float, 
     assert high <= OPTIONS.busy * sizes[-1] and sizes[-1] <= high / OPTIONS.idle
 
 
-def test_what_rises_in_one_step_is_no_ramp() -> None:
-    assert Stage(4).sizes_after(lambda at: 2.8 if at < 30 else 4.5, 120) == [4, 6]
-
-
-@pytest.mark.parametrize("lasts", [5.0, 10.0, 15.0])
-def test_a_load_that_falls_slowly_is_followed_by_one_change_where_it_settles(lasts: float) -> None:
-    assert Stage(9).sizes_after(lambda at: 1 + 5.5 * math.exp(-max(at - 10, 0) / lasts), 200) == [9, 2]
+@pytest.mark.parametrize(
+    ("first", "load", "seconds", "sizes"),
+    [
+        (4, lambda at: 2.8 if at < 30 else 4.5, 120, [4, 6]),  # what rises in one step is no ramp
+        (1, lambda at: min(at / 2, 1.0), 60, [1, 2]),  # nor are the first moments of a stream
+        *(  # a load that falls slowly is followed by one change where it settles
+            (9, lambda at, lasts=lasts: 1 + 5.5 * math.exp(-max(at - 10, 0) / lasts), 200, [9, 2])
+            for lasts in (5.0, 10.0, 15.0)
+        ),
+    ],
+)
+def test_what_settles_causes_one_change(
+    first: int, load: Callable[[float], float], seconds: float, sizes: list[int]
+) -> None:
+    assert Stage(first).sizes_after(load, seconds) == sizes
 
 
 def test_a_load_that_falls_for_long_is_followed_before_it_settles() -> None:
@@ -116,10 +122,6 @@ def test_a_step_up_and_down_takes_two_changes_to_about_the_ideal_numbers(low: fl
     )
 
 
-def test_the_first_moments_of_a_stream_are_not_taken_for_growth_that_goes_on() -> None:
-    assert Stage(1).sizes_after(lambda at: min(at / 2, 1.0), 60) == [1, 2]
-
-
 def test_a_backlog_that_is_not_worked_off_in_time_is_a_reason_though_tasks_would_not_be_too_busy() -> None:
     found = looks(ElasticPolicy(OPTIONS), work(4, 3.0, backlog=50 * RATE), 2)[-1]
     assert (found.tasks, found.kind) == (6, "more tasks")  # 3 tasks for what comes, 2.5 for what waits
@@ -146,30 +148,31 @@ def test_a_stage_that_stays_behind_gets_more_tasks_as_long_as_that_helps() -> No
     assert (again.tasks, again.kind) == (4, "more did not help")
 
 
-def test_nothing_is_decided_before_a_record_has_been_processed() -> None:
+def test_nothing_is_decided_before_a_record_has_been_processed_nor_after_a_long_time_without_a_look() -> None:
     assert looks(ElasticPolicy(OPTIONS), StageWork(1, 500.0, None), 10)[-1].kind == "nothing is known"
-
-
-def test_a_change_begins_the_wait_anew() -> None:
-    policy = ElasticPolicy(OPTIONS)
-    looks(policy, work(1, 4.0), 1.5)
-    policy.changed(1.0, started=False)
-    assert [found.tasks for found in looks(policy, work(1, 4.0), 2, start=2.0)] == [1, 1, 1, 1, 6]
-
-
-def test_a_long_time_without_a_look_ends_no_tasks_and_no_job() -> None:
     policy = ElasticPolicy(OPTIONS)
     looks(policy, work(4, 0.1), 3.0)
     assert policy.look(work(4, 0.1), 23.3).tasks == 4
 
 
-def test_bounds_are_kept() -> None:
+def test_a_change_begins_the_wait_anew_and_the_more_a_start_takes_the_longer_tasks_are_kept() -> None:
+    policy = ElasticPolicy(OPTIONS)
+    looks(policy, work(1, 4.0), 1.5)
+    policy.changed(1.0, started=False)
+    assert [found.tasks for found in looks(policy, work(1, 4.0), 2, start=2.0)] == [1, 1, 1, 1, 6]
+    policy = ElasticPolicy(OPTIONS)
+    policy.changed(5.0, started=True)
+    policy.changed(0.1, started=False)  # to end tasks is quick
+    kept = [found.tasks for found in looks(policy, work(5, 1.0), 90)]
+    assert kept.index(2) / 2 == pytest.approx(50 * 5 / 3, abs=0.5)  # ten starts of five tasks, while three idle
+
+
+def test_bounds_are_kept_and_nothing_is_started_where_user_code_runs_and_processors_are_used_up() -> None:
     assert looks(ElasticPolicy(OPTIONS), work(15, 40.0), 2)[-1].tasks == 20
     assert looks(ElasticPolicy(OPTIONS), work(20, 40.0), 2)[-1].kind == "at a bound"
     assert looks(ElasticPolicy(ElasticOptions(min_tasks=3)), work(5, 0.0), 50)[-1].tasks == 3
-
-
-def test_nothing_is_started_where_user_code_runs_and_processors_are_used_up() -> None:
+    options = ElasticOptions(max_tasks=6, idle=0.0, busy=1e-308, backlog_seconds=1e-308)
+    assert looks(ElasticPolicy(options), work(2, 3.0, backlog=1e9), 3.0)[-1].tasks == 6
     found = looks(ElasticPolicy(OPTIONS), work(3, 5.0, cores_busy=0.97, running=0.4), 2)[-1]
     assert (found.tasks, found.kind) == (3, "processors are used up")
     assert "the processors are used 97% of the time" in found.reason
@@ -177,23 +180,12 @@ def test_nothing_is_started_where_user_code_runs_and_processors_are_used_up() ->
 
 
 @pytest.mark.parametrize(("left", "cost", "tasks"), [(3.0, 2.0, 3), (6.0, 2.0, 7), (6.0, 4.0, 3)])
-def test_nothing_is_started_that_costs_more_than_it_gains(left: float, cost: float, tasks: int) -> None:
+def test_nothing_is_started_for_less_than_it_costs_nor_ended_at_the_end(left: float, cost: float, tasks: int) -> None:
     policy = ElasticPolicy(OPTIONS)
     policy.changed(cost, started=True)
     assert looks(policy, work(3, 5.0, seconds_left=left), 2)[-1].tasks == tasks
-
-
-def test_nothing_is_ended_for_the_last_moments() -> None:
     found = looks(ElasticPolicy(OPTIONS), work(5, 1.0, seconds_left=1.0), 40)[-1]
     assert (found.tasks, found.kind) == (5, "not worth it")
-
-
-def test_the_more_a_start_takes_the_longer_tasks_are_kept() -> None:
-    policy = ElasticPolicy(OPTIONS)
-    policy.changed(5.0, started=True)
-    policy.changed(0.1, started=False)  # to end tasks is quick
-    kept = [found.tasks for found in looks(policy, work(5, 1.0), 90)]
-    assert kept.index(2) / 2 == pytest.approx(50 * 5 / 3, abs=0.5)  # ten starts of five tasks, while three idle
 
 
 @given(st.integers(1, 20), st.floats(0, 30))
@@ -204,18 +196,8 @@ def test_a_load_that_stays_asks_for_one_change_at_most(tasks: int, load: float) 
     assert stage.sizes[-1] == 20 or load <= OPTIONS.busy * stage.sizes[-1]
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"min_tasks": 3, "max_tasks": 2}, r"min_tasks \(3\) must not exceed max_tasks \(2\)"),
-        ({"busy": 0.5, "idle": 0.5}, r"idle \(0.5\) must be below busy \(0.5\)"),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(options: dict[str, float], why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        ElasticOptions(**options)
-
-
-def test_bounds_hold_whatever_little_time_is_given() -> None:
-    options = ElasticOptions(max_tasks=6, idle=0.0, busy=1e-308, backlog_seconds=1e-308)
-    assert looks(ElasticPolicy(options), work(2, 3.0, backlog=1e9), 3.0)[-1].tasks == 6
+def test_options_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"min_tasks \(3\) must not exceed max_tasks \(2\)"):
+        ElasticOptions(min_tasks=3, max_tasks=2)
+    with pytest.raises(ValueError, match=r"idle \(0.5\) must be below busy \(0.5\)"):
+        ElasticOptions(busy=0.5, idle=0.5)

@@ -1,7 +1,5 @@
 """The first table of a stage: as even as its sample says, of a ring's tokens, and no reason to move anything back."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from adaptive_samples import loads_of
@@ -42,14 +40,16 @@ def test_keys_are_even_from_the_first_record(shares: np.ndarray) -> None:
     assert skew_of(ring, shares) > 0.05
 
 
-def test_it_has_the_number_0_and_the_tokens_of_the_ring() -> None:
+def test_it_has_the_number_0_and_the_tokens_of_the_ring_and_only_adaptive_plans_it() -> None:
     ring, first = OPTIONS.ring(REDUCERS).snapshot(0), planned(hot(0.6))
-    assert first.table.version == 0
+    assert (first.table.version, first.table.members, first.splits) == (0, ring.members, 1)
     assert set(ring.positions.tolist()) < set(first.table.positions.tolist())
-    assert first.table.members == ring.members
     [split] = first.table.splits.values()
-    assert first.splits == 1
     assert set(split.reducers) == set(range(REDUCERS)) and split.since == 0
+    plans = {name for name, options in BY_STRATEGY.items() if options().plans_first_table}
+    assert plans == {"adaptive"}
+    assert not AdaptiveOptions(first_table="ring").plans_first_table
+    assert DoublingOptions().planned(2, sampled(hot(0.5)), NAMED) is None
 
 
 def test_where_keys_may_not_be_split_a_hot_one_is_left_alone_on_its_reducer() -> None:
@@ -89,10 +89,3 @@ def test_other_keys_than_those_of_the_sample_are_balanced_as_ever() -> None:
     assert stage.applied
     loads = stage.by_owner(shares)
     assert loads.max() < 1.15 * loads.mean()
-
-
-def test_only_adaptive_plans_and_only_if_it_is_to() -> None:
-    plans = {name for name, options in BY_STRATEGY.items() if options().plans_first_table}
-    assert plans == {"adaptive"}
-    assert not AdaptiveOptions(first_table="ring").plans_first_table
-    assert DoublingOptions().planned(2, sampled(hot(0.5)), NAMED) is None
