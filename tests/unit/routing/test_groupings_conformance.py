@@ -1,6 +1,8 @@
 """What every grouping must keep, whatever its kind: the contract in `dpa.routing.groupings.base`."""
 
 import pickle
+import subprocess
+import sys
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,11 +11,14 @@ import numpy as np
 import pytest
 from builders import block_of, chunks, records_of
 from grouping_cases import CASES, SPLIT, TABLES, Case, every_case, every_case_and_key_splits, stream_of
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from numba.core import caching
 
+from dpa.routing.compiled import compiled
 from dpa.routing.groupings.base import CapacityRequest, Grouping, Signal
-from dpa.routing.groupings.options import BY_KIND, KINDS, ConsistentOptions
+from dpa.routing.groupings.options import BY_KIND, KINDS, ConsistentOptions, GroupingOptions
+from dpa.routing.groupings.plain import KeyGrouping
 from dpa.routing.hashing import Hashes
 
 
@@ -21,28 +26,18 @@ def in_parts(grouping: Grouping, parts: Sequence[Hashes]) -> list[int]:
     return [owner for part in parts for owner in grouping.choose(part).tolist()]
 
 
-# --- choices
-
-
 @every_case
 @settings(max_examples=5)
 @given(st.integers(0, 99), st.lists(st.integers(0, 3_000), max_size=30))
+@example(1, list(range(1_200)))
 def test_choices_do_not_depend_on_how_records_are_cut_into_blocks(case: Case, seed: int, cuts: list[int]) -> None:
     stream = stream_of(seed)
     assert in_parts(case.create(), chunks(stream, cuts)) == case.create().choose(stream).tolist()
 
 
-@every_case
-def test_choices_one_record_at_a_time_are_those_of_one_block(case: Case) -> None:
-    stream = stream_of(1, 1_200)
-    assert in_parts(case.create(), [stream[row : row + 1] for row in range(len(stream))]) == (
-        case.create().choose(stream).tolist()
-    )
-
-
 @every_case_and_key_splits
-def test_it_does_not_matter_how_hashes_lie_in_memory(case: Case) -> None:
-    stream = stream_of(2)
+def test_it_does_not_matter_how_hashes_lie_in_memory_and_no_records_are_no_choices(case: Case) -> None:
+    stream, with_gaps = stream_of(2), case.create()
     read_only, wide = stream.copy(), np.zeros((len(stream), 3), dtype=np.uint32)
     read_only.setflags(write=False)
     wide[:, 1] = stream
@@ -50,30 +45,16 @@ def test_it_does_not_matter_how_hashes_lie_in_memory(case: Case) -> None:
     for other in (read_only, wide[:, 1], stream[::-1].copy()[::-1]):
         assert case.create().choose(other).tolist() == expected
     assert stream.tolist() == stream_of(2).tolist()
-
-
-@every_case_and_key_splits
-def test_no_records_are_no_choices_and_change_nothing(case: Case) -> None:
-    stream = stream_of(3)
-    with_gaps = case.create()
     empty = with_gaps.choose(stream[:0])
     assert (empty.shape, empty.dtype) == ((0,), np.int32)
-    assert in_parts(with_gaps, [stream[:999], stream[:0], stream[999:]]) == in_parts(
-        case.create(), [stream[:999], stream[999:]]
-    )
+    parts = stream[:999], stream[999:]
+    assert in_parts(with_gaps, [parts[0], stream[:0], parts[1]]) == in_parts(case.create(), parts)
 
 
 @every_case_and_key_splits
-def test_equal_senders_choose_alike(case: Case) -> None:
-    stream = stream_of(4)
-    travelled: Case = pickle.loads(pickle.dumps(case))
-    assert case.create(7).choose(stream).tolist() == travelled.create(7).choose(stream).tolist()
-
-
-@every_case_and_key_splits
-def test_choices_are_of_the_type_and_shape_asked_for_and_allowed(case: Case) -> None:
-    stream, grouping = stream_of(5), case.create()
-    chosen = grouping.choose(stream)
+def test_choices_are_of_the_type_and_shape_asked_for_and_allowed_and_alike_of_equal_senders(case: Case) -> None:
+    stream, grouping = stream_of(5), case.create(7)
+    chosen, owners = grouping.choose(stream), case.create(7).owners_of(stream)
     assert (chosen.shape, chosen.dtype, grouping.reducers) == (stream.shape, np.int32, case.reducers)
     assert (chosen >= 0).all()
     assert (chosen < case.reducers).all()
@@ -81,13 +62,9 @@ def test_choices_are_of_the_type_and_shape_asked_for_and_allowed(case: Case) -> 
         allowed = grouping.may_process(reducer, stream)
         assert (allowed.shape, allowed.dtype) == (stream.shape, np.bool_)
         assert allowed[chosen == reducer].all()
-
-
-@every_case_and_key_splits
-def test_owners_where_there_are_any_are_the_choices(case: Case) -> None:
-    stream = stream_of(6)
-    owners, chosen = case.create().owners_of(stream), case.create().choose(stream)
     assert owners is None or owners.tolist() == chosen.tolist()
+    travelled: Case = pickle.loads(pickle.dumps(case))
+    assert travelled.create(7).choose(stream).tolist() == chosen.tolist()
 
 
 @every_case_and_key_splits
@@ -130,13 +107,13 @@ def test_a_stream_of_one_key_is_shared_by_all(case: Case, key: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "pooled"),
-    [("random_choices", False), ("consistent", False), ("consistent", True)],
+    "options",
+    [BY_KIND["random_choices"](), ConsistentOptions(), ConsistentOptions(pooled=True)],
+    ids=["random choices", "consistent", "pooled"],
 )
 @pytest.mark.parametrize("epsilon", [1e18, 1e30, float("inf")])
-def test_a_bound_that_is_too_large_for_any_number_is_none(kind: str, pooled: bool, epsilon: float) -> None:
+def test_a_bound_that_is_too_large_for_any_number_is_none(options: GroupingOptions, epsilon: float) -> None:
     stream = stream_of(13)
-    options = ConsistentOptions(pooled=True) if pooled else BY_KIND[kind]()
     chosen = [replace(options, epsilon=each).create(TABLES[5], 0).choose(stream) for each in (1e6, epsilon)]
     assert chosen[0].tolist() == chosen[1].tolist()
 
@@ -176,15 +153,10 @@ def checksum(case: Case) -> int:
     return zlib.crc32(np.array(chosen, dtype="<i4").tobytes())
 
 
-# --- blocks
-
-
 @every_case_and_key_splits
 @settings(max_examples=4)
 @given(st.lists(st.integers(0, 30), max_size=300))
-def test_a_block_is_divided_into_parts_of_whole_records_in_order_each_with_one_who_may_process_it(
-    case: Case, keys: list[int]
-) -> None:
+def test_a_block_is_divided_into_parts_in_order_each_with_one_who_may_process_it(case: Case, keys: list[int]) -> None:
     block = block_of([f"k{key}" for key in keys])
     grouping = case.create()
     found: list[int] = []
@@ -203,9 +175,7 @@ def test_a_block_is_divided_into_parts_of_whole_records_in_order_each_with_one_w
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "ring"])
-def test_a_grouping_that_has_been_made_is_compiled_for_what_a_block_will_give_it(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_grouping_is_compiled_for_what_a_block_will_give_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Hashes] = []
     made = type(BY_KIND[kind]().create(TABLES[5], 0))
     monkeypatch.setattr(made, "choose", lambda _, hashes: seen.append(hashes))
@@ -220,7 +190,39 @@ def test_a_grouping_that_has_been_made_is_compiled_for_what_a_block_will_give_it
 
 @pytest.mark.parametrize("reducers", [0, -1])
 def test_a_grouping_needs_a_reducer(reducers: int) -> None:
-    from dpa.routing.groupings.plain import KeyGrouping
-
     with pytest.raises(ValueError, match="at least one reducer"):
         KeyGrouping(reducers)
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+@pytest.mark.parametrize("lazily", [True, False])
+@pytest.mark.parametrize("writable", [True, False])
+def test_a_loop_is_compiled_where_nothing_is_writable(
+    lazily: bool, writable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not writable:
+        monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    loop = compiled(double, None if lazily else "int64(int64)")
+    assert loop(21) == 42
+    assert loop.signatures
+
+
+def test_groupings_need_numba_that_say_so_and_no_others() -> None:
+    program = """
+import sys
+sys.modules["numba"] = None
+from dpa.routing.groupings.options import BY_KIND
+from dpa.routing.ring import TokenRing
+table = TokenRing(2, 1).snapshot(0)
+for kind, options in BY_KIND.items():
+    try:
+        options().create(table, 0)
+    except ImportError:
+        assert options.is_compiled, kind
+    else:
+        assert not options.is_compiled, kind
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -14,11 +14,7 @@ from dpa.routing.groupings._loops import count, salted
 from dpa.routing.groupings.base import CapacityRequest, Signal
 from dpa.routing.groupings.bounded import PooledChoicesGrouping, RandomChoicesGrouping
 from dpa.routing.groupings.by_capacity import SLACK, SLOTS, WeightedWChoicesGrouping, apportion, reassign
-from dpa.routing.groupings.choices import (
-    PartialKeyGrouping,
-    SpaceSaving,
-    WChoicesGrouping,
-)
+from dpa.routing.groupings.choices import PartialKeyGrouping, SpaceSaving, WChoicesGrouping
 from dpa.routing.hashing import Hashes
 
 Choose = Callable[[int], int]
@@ -27,6 +23,7 @@ Choose = Callable[[int], int]
 RECORDS = 3_000
 KEYS = 600
 ENDS = [0, 1, 2**14, 2**31, 2**32 - 2, 2**32 - 1]
+"""Some share a place in the memo of random choices."""
 
 
 def _streams() -> dict[str, Hashes]:
@@ -68,9 +65,6 @@ def place(key: int, salt: int, reducers: int) -> int:
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
 def test_the_salted_hash_is_that_of_split_mix(key: int, salt: int) -> None:
     assert int(salted(key, salt)) == mixed(key, salt)
-
-
-# --- the algorithms, as plainly as can be
 
 
 def plain_partial_key(reducers: int, each: int = 0) -> Choose:
@@ -183,9 +177,10 @@ def agree(found: list[int], key_stream: Hashes, choose: Choose) -> None:
 
 @every_stream
 @several_reducers
-def test_partial_key_grouping_takes_the_less_loaded_of_two(name: str, reducers: int) -> None:
-    found = PartialKeyGrouping(reducers).choose(STREAMS[name]).tolist()
-    agree(found, STREAMS[name], plain_partial_key(reducers))
+def test_a_key_goes_to_the_less_loaded_of_two_and_with_w_choices_a_hot_one_of_all(name: str, reducers: int) -> None:
+    stream = STREAMS[name]
+    agree(PartialKeyGrouping(reducers).choose(stream).tolist(), stream, plain_partial_key(reducers))
+    agree(WChoicesGrouping(reducers).choose(stream).tolist(), stream, PlainHeadTail(reducers))
 
 
 @every_stream
@@ -193,36 +188,19 @@ def test_partial_key_grouping_takes_the_less_loaded_of_two(name: str, reducers: 
 @several_epsilons
 def test_random_choices_take_the_first_of_the_sequence_with_room(name: str, reducers: int, epsilon: float) -> None:
     stream = STREAMS[name][:1_000]
-    agree(
-        RandomChoicesGrouping(reducers, epsilon).choose(stream).tolist(),
-        stream,
-        plain_random_choices(reducers, epsilon),
-    )
-
-
-def test_random_choices_do_not_mix_up_keys_that_share_a_place_in_the_memo() -> None:
-    keys = np.array([7, 7 + 2**14, 7 + 2**15, 7 + 2**31], dtype=np.uint32)
-    stream = np.random.default_rng(3).choice(keys, 2_000)
-    agree(RandomChoicesGrouping(12, 0.01).choose(stream).tolist(), stream, plain_random_choices(12, 0.01))
+    found = RandomChoicesGrouping(reducers, epsilon).choose(stream).tolist()
+    agree(found, stream, plain_random_choices(reducers, epsilon))
 
 
 @every_stream
 @pytest.mark.parametrize("epsilon", [1e-3, 0.0123, 0.3])
 @pytest.mark.parametrize("owners", [[0, 0, 0], [0, 0, 0, 1, 1, 1], [2, 0, 1, 1, 0, 0, 2, 0, 2, 1, 1, 1]])
-def test_pooled_choices_take_the_first_of_the_sequence_whose_reducer_has_room(
-    name: str, epsilon: float, owners: list[int]
-) -> None:
+def test_pooled_choices_take_the_first_whose_reducer_has_room(name: str, epsilon: float, owners: list[int]) -> None:
     choices, plain = PooledChoicesGrouping(len(owners), epsilon), PlainPooledChoices(epsilon)
     for reducers, stream in ((owners, STREAMS[name][:500]), (owners[::-1], STREAMS[name][500:1_000])):
         choices.regroup(np.array(reducers))
         plain.regroup(reducers)
         agree(choices.choose(stream).tolist(), stream, plain)
-
-
-@every_stream
-@several_reducers
-def test_w_choices_give_a_hot_key_to_the_least_loaded_of_all(name: str, reducers: int) -> None:
-    agree(WChoicesGrouping(reducers).choose(STREAMS[name]).tolist(), STREAMS[name], PlainHeadTail(reducers))
 
 
 @every_stream
@@ -242,16 +220,11 @@ def test_weighted_choices_go_by_load_per_capacity_also_after_capacities_change(n
         plain.go_by(np.maximum(speeds / speeds.mean(), 0.01))
 
 
-# --- long streams
-
-
 @every_stream
 @pytest.mark.parametrize("reducers", [5, 64])
 @pytest.mark.parametrize("epsilon", [1e-15, 1e-12, 1e-6])
 @pytest.mark.parametrize("each", [2**31 - 100, 2**40, 2**50 // 64])
-def test_after_a_long_stream_loads_are_still_bounded_exactly(
-    name: str, reducers: int, epsilon: float, each: int
-) -> None:
+def test_after_a_long_stream_loads_are_bounded_exactly(name: str, reducers: int, epsilon: float, each: int) -> None:
     stream = STREAMS[name][:300]
     choices = RandomChoicesGrouping(reducers, epsilon)
     choices._loads[:], choices._counters[0] = each, each * reducers
@@ -271,3 +244,47 @@ def test_after_a_long_stream_the_least_loaded_are_still_told_exactly(name: str, 
         sketch.counters[0, 1] = each
     agree(partial.choose(stream).tolist(), stream, plain_partial_key(reducers, each))
     agree(hot.choose(stream).tolist(), stream, plain)
+
+
+@given(st.lists(st.integers(0, 12), max_size=200), st.integers(1, 8))
+def test_the_sketch_counts_as_a_dict_would_and_evicts_a_key_of_the_least_count(keys: list[int], most: int) -> None:
+    sketch, plain, true = SpaceSaving.empty(most), {}, Counter[int]()
+    for key in keys:
+        true[key] += 1
+        counter = count(sketch, key)
+        if key in plain:
+            plain[key] = (plain[key][0] + 1, plain[key][1])
+        elif len(plain) < most:
+            plain[key] = (1, 0)
+        else:
+            held = set(sketch.counters[:, 0].tolist())
+            [evicted] = [other for other in plain if other not in held]
+            least = plain.pop(evicted)[0]
+            assert least <= min((counted for counted, _ in plain.values()), default=least)
+            plain[key] = (least + 1, least)
+        used = int(sketch.state[0])
+        assert sketch.counters[counter, 0] == key
+        assert {one[0]: (one[1], one[2]) for one in sketch.counters[:used].tolist()} == plain
+        assert all(counted - error <= true[other] <= counted for other, (counted, error) in plain.items())
+    check_sketch(sketch)
+
+
+def check_sketch(sketch: SpaceSaving) -> None:
+    """The table finds each key in use, from its home on without a gap."""
+    used = int(sketch.state[0])
+    assert sorted(sketch.table[sketch.table >= 0].tolist()) == list(range(used))
+    before = sketch.counters.copy()
+    for key in before[:used, 0].tolist():
+        counter = count(sketch, key)
+        assert sketch.counters[counter, 0] == key
+    assert (sketch.counters[:used, 1] == before[:used, 1] + 1).all()
+    sketch.counters[:] = before
+
+
+def test_a_large_sketch_keeps_its_order_through_many_evictions() -> None:
+    random = np.random.default_rng(2)
+    sketch = SpaceSaving.empty(256)
+    for key in (random.zipf(1.3, 20_000) % 2**32).tolist():
+        count(sketch, key)
+    check_sketch(sketch)
+    assert sketch.counters[:, 1].sum() == 20_000

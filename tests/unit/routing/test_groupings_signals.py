@@ -12,6 +12,7 @@ from dpa.routing.groupings.base import CapacityRequest, Signal
 from dpa.routing.groupings.options import BY_KIND, KINDS
 
 LISTENING = {name: case for name, case in CASES.items() if case.options.signals}
+every_listening_case = pytest.mark.parametrize("case", LISTENING.values(), ids=LISTENING)
 utilisations = st.one_of(st.sampled_from([0.0, 1.0, 5e-324, 1e300]), st.floats(0, 1e6))
 seconds = st.one_of(st.none(), st.sampled_from([0.0, 5e-324, 1e-9, 1e9]), st.floats(0, 10))
 signals = st.builds(
@@ -34,38 +35,26 @@ def test_whatever_reducers_report_choices_go_on_and_are_allowed(case: Case, repo
     assert len(grouping.choose(stream)) == 300
 
 
-@pytest.mark.parametrize("case", LISTENING.values(), ids=LISTENING)
-def test_one_reducer_alone_telling_changes_nothing(case: Case) -> None:
-    if case.reducers == 1:
-        return
-    grouping, stream = case.create(), stream_of(9)
-    for slot in range(20):
-        grouping.observe(1, Signal(slot, 9.0, CapacityRequest.DECREASE, 1_000, 0.5))
-    assert grouping.moved == 0
-    assert grouping.choose(stream).tolist() == case.create().choose(stream).tolist()
-
-
-@pytest.mark.parametrize("case", LISTENING.values(), ids=LISTENING)
-def test_all_equally_loaded_move_nothing(case: Case) -> None:
-    grouping = case.create()
+@every_listening_case
+def test_neither_one_reducer_alone_nor_all_equally_loaded_ones_change_anything(case: Case) -> None:
+    stream = stream_of(9)
+    alone, alike = case.create(), case.create()
     for slot in range(50):
+        if case.reducers > 1:
+            alone.observe(1, Signal(slot, 9.0, CapacityRequest.DECREASE, 1_000, 0.5))
         for reducer in range(case.reducers):
-            grouping.observe(reducer, Signal(slot, 0.8, CapacityRequest.KEEP, 1_000, 0.001))
-    assert grouping.moved == 0
+            alike.observe(reducer, Signal(slot, 0.8, CapacityRequest.KEEP, 1_000, 0.001))
+    assert alone.moved == alike.moved == 0
+    assert alone.choose(stream).tolist() == case.create().choose(stream).tolist()
 
 
-@pytest.mark.parametrize("case", LISTENING.values(), ids=LISTENING)
+@every_listening_case
 def test_a_signal_that_comes_again_or_late_counts_once(case: Case) -> None:
     once, often, stream = case.create(), case.create(), stream_of(10)
     for slot in range(4):
         for reducer in range(case.reducers):
-            new = Signal(
-                slot,
-                0.5 + reducer % 3,
-                (CapacityRequest.INCREASE, CapacityRequest.DECREASE)[reducer % 2],
-                1_000,
-                0.001 + reducer,
-            )
+            request = (CapacityRequest.INCREASE, CapacityRequest.DECREASE)[reducer % 2]
+            new = Signal(slot, 0.5 + reducer % 3, request, 1_000, 0.001 + reducer)
             once.observe(reducer, new)
             often.observe(reducer, new)
             often.observe(reducer, new)

@@ -32,28 +32,26 @@ LOOPED = 256
         ("Hello, world!", 0x9747B28C, 0x24884CBA),
         ("ππππππππ", 0x9747B28C, 0xD58063C1),
         ("The quick brown fox jumps over the lazy dog", 0x9747B28C, 0x2FA826CD),
+        ("token-0-0", 0, 0x5FBAE861),
+        ("a", 0, 0x3C2569B2),
+        ("Zoë", 0, 0x86712D1A),
+        (0, 0, 0xD271C07F),
+        (-17, 0, 0x299D9803),
+        (None, 0, 0),
     ],
 )
-def test_the_hash_is_murmur3_x86_32_as_published(key: Key, seed: int, hashed: int) -> None:
+def test_the_hash_is_murmur3_as_published_and_known_keys_keep_theirs(key: Key, seed: int, hashed: int) -> None:
     assert hash_key(key, seed) == hashed
 
 
-@pytest.mark.parametrize(
-    ("key", "hashed"),
-    [("token-0-0", 0x5FBAE861), ("a", 0x3C2569B2), ("Zoë", 0x86712D1A), (0, 0xD271C07F), (-17, 0x299D9803), (None, 0)],
-)
-def test_known_keys_keep_their_hash_for_ever(key: Key, hashed: int) -> None:
-    assert hash_key(key) == hashed
-
-
-@given(st.integers(-(2**63), 2**63 - 1), seeds)
-def test_an_integer_is_hashed_as_its_decimal_text(key: int, seed: int) -> None:
-    assert hash_key(key, seed) == hash_key(str(key), seed)
-
-
-@given(st.text(), seeds)
-def test_a_string_is_hashed_as_its_utf_8_bytes(key: str, seed: int) -> None:
-    assert hash_key(key, seed) == hash_key(key.encode(), seed)
+@given(keys, st.integers(-(2**63), 2**63 - 1), st.text(), seeds)
+def test_integers_strings_and_null_are_hashed_as_their_bytes_in_utf_8(
+    key: Key, number: int, text: str, seed: int
+) -> None:
+    assert 0 <= hash_key(key, seed) < 2**32
+    assert hash_key(number, seed) == hash_key(str(number), seed)
+    assert hash_key(text, seed) == hash_key(text.encode(), seed)
+    assert hash_key(None, seed) == hash_key("", seed)
 
 
 CEST = timezone(timedelta(hours=2))
@@ -81,24 +79,13 @@ def test_a_key_is_hashed_as_its_canonical_text(key: Key, text: str) -> None:
     assert hash_key(key, 7) == hash_key(text, 7)
 
 
-def test_a_composite_key_is_hashed_as_the_hashes_of_its_components() -> None:
+def test_a_composite_key_is_hashed_as_the_hashes_of_its_components_so_that_none_are_confused() -> None:
     day = hash_key(date(2026, 1, 31), 7).to_bytes(4, "little")
     assert hash_key((None, date(2026, 1, 31)), 7) == mmh3.hash(b"\xff\xff\xff\xff" + day, 7, signed=False)
-
-
-def test_composite_keys_that_are_easily_confused_have_hashes_of_their_own() -> None:
     keys = [("a", "b"), ("b", "a"), ("ab", ""), ("", "ab"), ("ab", None), (None, "ab"), ("", ""), (None, None)]
     assert len({hash_key(key) for key in keys}) == len(keys)
-
-
-@given(seeds)
-def test_null_is_hashed_as_the_empty_string(seed: int) -> None:
-    assert hash_key(None, seed) == hash_key("", seed)
-
-
-@given(keys, seeds)
-def test_a_hash_is_an_unsigned_integer_of_32_bits(key: Key, seed: int) -> None:
-    assert 0 <= hash_key(key, seed) < 2**32
+    for length in (0, 3, LOOPED + 3):
+        assert hash_column(pa.nulls(length), 7).tolist() == [hash_key(None, 7)] * length
 
 
 @given(key_lists(least=1), seeds)
@@ -119,11 +106,6 @@ def test_both_ways_of_hashing_a_column_meet_without_a_seam(kind: str, length: in
     for column in (plain, pa.StructArray.from_arrays([plain, plain], names=["a", "b"])):
         for part in (column[:length], column[3:][:length]):
             assert hash_column(part).tolist() == [hash_key(key) for key in to_python(part)]
-
-
-@pytest.mark.parametrize("length", [0, 3, LOOPED + 3])
-def test_a_column_of_nulls_only_is_hashed_too(length: int) -> None:
-    assert hash_column(pa.nulls(length), 7).tolist() == [hash_key(None, 7)] * length
 
 
 @pytest.mark.parametrize("key", [1.5, ["a"], Decimal("NaN"), object()])

@@ -1,14 +1,12 @@
 """Keys that are split over several reducers: what a table says of them, how records are distributed, and that few
 move."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
 import pytest
 from builders import assignments_of, key_splits, seeds, tables
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dpa.routing.assignment import Assignment, Distributor, KeySplit, Single
@@ -29,9 +27,6 @@ def one_hash_split(hashed: int) -> RoutingTable:
     of_token = {hashed: 0, (hashed + 1) % 2**32: 1}
     assigned = np.array([of_token[position] for position in sorted(of_token)], dtype=np.int32)
     return RoutingTable(1, hashes(*sorted(of_token)), assigned, (Single(1), SPLIT), 3)
-
-
-# --- tables
 
 
 @pytest.mark.parametrize("hashed", [0, 1, 2**16 - 1, 2**16, 2**31, LAST - 1, LAST])
@@ -69,24 +64,17 @@ def resolved(table: RoutingTable, some: np.ndarray) -> list[Assignment]:
     return found
 
 
-@given(tables())
-def test_a_table_names_its_split_tokens_and_the_sole_owners_of_the_others(table: RoutingTable) -> None:
+@given(tables(), st.lists(seeds, max_size=20))
+def test_of_a_split_token_the_first_is_the_owner_and_all_may_process_it(table: RoutingTable, some: list[int]) -> None:
     for token, (assignment, sole) in enumerate(zip(assignments_of(table), table.sole_owners.tolist(), strict=True)):
         assert table.splits.get(token) == (assignment if isinstance(assignment, KeySplit) else None)
         assert sole < 0 if token in table.splits else assignment == Single(sole)
-
-
-@given(tables(), st.lists(seeds, max_size=20))
-def test_the_first_reducer_of_a_split_owns_it_and_each_of_them_may_process_it(table, some: list[int]) -> None:
     wanted = hashes(*some, *table.positions.tolist())
     allowed = [table.may_process(reducer, wanted) for reducer in range(table.reducers)]
     for index, (hashed, owner) in enumerate(zip(wanted.tolist(), table.owners_of(wanted).tolist(), strict=True)):
         sharing = table.assignment_of(hashed).reducers
         assert owner == sharing[0]
         assert [reducer for reducer in range(table.reducers) if allowed[reducer][index]] == sorted(sharing)
-
-
-# --- splits
 
 
 @pytest.mark.parametrize(
@@ -108,45 +96,29 @@ def test_a_split_that_makes_no_sense_is_refused(reducers, weights, before) -> No
         KeySplit(reducers, weights, before, since=1)
 
 
-@given(key_splits(5), st.integers(0, 5))
-def test_records_that_are_distributed_anew_go_to_reducers_that_gain_and_no_more_of_them_than_must(
-    split, at: int
-) -> None:
-    given = split.weights_at(at)
-    assert sum(given) == pytest.approx(1)
-    assert min(given) >= 0
-    if at not in split.reducers:
-        assert given == split.weights
-        return
-    own = split.reducers.index(at)
-    old, new = split.before[own], split.weights[own]
-    assert given[own] == pytest.approx(min(1, new / old) if old else 1)
-    for index, share in enumerate(given):
-        assert share == 0 or index == own or split.weights[index] > split.before[index]
-
-
 @given(key_splits(5))
-def test_after_distributing_anew_each_reducer_has_its_new_share_of_what_was_there(split: KeySplit) -> None:
-    if sum(split.before) < 1 - 1e-9:
-        return  # others had some of it, and distribute that themselves
+@example(KeySplit((0, 1), (0.3, 0.7), (0.3, 0.7000000000000001), since=2))  # it shrinks by rounding alone
+def test_records_that_are_distributed_anew_are_no_more_than_must_and_go_to_who_gains(split: KeySplit) -> None:
     after = np.zeros(len(split.reducers))
-    for reducer, share in zip(split.reducers, split.before, strict=True):
-        after += share * np.array(split.weights_at(reducer))
-    assert after.tolist() == pytest.approx(split.weights)
+    for own, at in enumerate(split.reducers):
+        given, old, new = split.weights_at(at), split.before[own], split.weights[own]
+        assert sum(given) == pytest.approx(1)
+        assert min(given) >= 0
+        assert given[own] == pytest.approx(min(1, new / old) if old else 1)
+        for index, share in enumerate(given):
+            assert share == 0 or index == own or split.weights[index] > split.before[index]
+        after += old * np.array(given)
+    if sum(split.before) >= 1 - 1e-9:  # else others had some of it, and distribute that themselves
+        assert after.tolist() == pytest.approx(split.weights)
+    for at in {*range(6)} - {*split.reducers}:
+        assert split.weights_at(at) == split.weights
 
-
-def test_a_share_that_shrinks_by_rounding_alone_moves_nothing() -> None:
-    split = KeySplit((0, 1), (0.3, 0.7), (0.3, 0.7000000000000001), since=2)
-    assert split.weights_at(1) == (0.0, 1.0)
-
-
-# --- distributing
 
 batches = st.lists(st.one_of(st.integers(0, 3), st.integers(0, 10**6)), max_size=60)
 
 
 @given(key_splits(6), st.one_of(st.none(), st.integers(0, 6)), batches, st.integers(0, 99))
-def test_over_any_batches_each_reducer_gets_its_weight_of_the_records_give_or_take_two(
+def test_over_any_batches_each_gets_its_weight_of_the_records(
     split: KeySplit, at: int | None, sizes: list[int], seed: int
 ) -> None:
     weights = np.array(split.weights if at is None else split.weights_at(at))
@@ -170,15 +142,12 @@ def test_weights_that_add_up_to_almost_one_stay_right_over_a_billion_records() -
         assert np.abs(total - weights * 10**9).max() < BOUND
 
 
-def distributed_singly(seed: int, records: int = 8) -> list[int]:
-    split = KeySplit((0, 1, 2, 3), (0.25,) * 4, (1.0, 0.0, 0.0, 0.0), since=1)
-    distributor = Distributor(seed)
-    return [int(distributor.distribute(split, 1).argmax()) for _ in range(records)]
-
-
 def test_one_sender_distributes_alike_in_every_run_and_senders_start_differently() -> None:
-    assert distributed_singly(3) == distributed_singly(3)
-    assert {distributed_singly(seed)[0] for seed in range(20)} == {0, 1, 2, 3}
+    split = KeySplit((0, 1, 2, 3), (0.25,) * 4, (1.0, 0.0, 0.0, 0.0), since=1)
+    one, again, *others = (Distributor(seed) for seed in (3, 3, *range(20)))
+    for _ in range(8):
+        assert one.distribute(split, 1).tolist() == again.distribute(split, 1).tolist()
+    assert {int(other.distribute(split, 1).argmax()) for other in others} == {0, 1, 2, 3}
 
 
 def test_the_credit_of_a_split_that_is_gone_is_forgotten_and_that_of_one_that_stays_is_kept() -> None:

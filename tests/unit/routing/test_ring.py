@@ -1,19 +1,22 @@
-"""The token ring: one owner a key, who loses and gains keys when tokens come and go, and the edges of the circle."""
+"""The token ring and its tables: who owns, loses and gains keys, and the edges of the circle."""
 
-import itertools
+import pickle
 from dataclasses import replace
 
 import mmh3
+import numpy as np
 import pytest
-from builders import keys, rings, seeds
+from builders import key_array, key_lists, keys, rings, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.protocol.restore import renumbered
-from dpa.routing.hashing import hash_key
+from dpa.routing.assignment import KeySplit, Single
+from dpa.routing.hashing import hash_column, hash_key
 from dpa.routing.keys import Key
 from dpa.routing.members import MemberChange
 from dpa.routing.ring import PAPER_TOKEN_FORMAT, TokenRing
+from dpa.routing.table import RoutingTable
 
 MANY = [f"key {number}" for number in range(300)]
 
@@ -36,11 +39,10 @@ def test_a_key_belongs_to_the_first_token_clockwise(reducers: int, tokens: int, 
     assert ring.key_lookup(key) == owner_by_definition(ring, key, "token-{node}-{token}", seed)
 
 
-@pytest.mark.parametrize(("reducer", "token"), list(itertools.product(range(3), range(4))))
-def test_a_token_at_the_keys_hash_is_passed_over(reducer: int, token: int) -> None:
+def test_a_token_at_the_keys_hash_is_passed_over() -> None:
     ring = TokenRing(3, 4, token_format="{node}-{token}", seed=1)
-    key = f"{reducer}-{token}"
-    assert ring.key_lookup(key) == owner_by_definition(ring, key, "{node}-{token}", 1)
+    for key in (f"{reducer}-{token}" for reducer in range(3) for token in range(4)):
+        assert ring.key_lookup(key) == owner_by_definition(ring, key, "{node}-{token}", 1)
 
 
 @given(st.integers(1, 3), seeds)
@@ -51,19 +53,14 @@ def test_of_tokens_at_the_same_place_the_lowest_reducer_owns_what_comes_before(t
 
 
 @given(rings(), st.data())
-def test_tokens_that_come_move_keys_to_their_own_reducer_only(ring: TokenRing, data: st.DataObject) -> None:
+def test_tokens_move_keys_to_their_own_reducer_or_from_it_only(ring: TokenRing, data: st.DataObject) -> None:
     reducer = data.draw(st.integers(0, ring.reducers - 1))
     before = {key: ring.key_lookup(key) for key in MANY}
     ring.set_tokens(reducer, ring.tokens_of(reducer) + data.draw(st.integers(1, 10)))
-    assert all(ring.key_lookup(key) in (owner, reducer) for key, owner in before.items())
-
-
-@given(rings(), st.data())
-def test_tokens_that_go_move_keys_of_their_own_reducer_only(ring: TokenRing, data: st.DataObject) -> None:
-    reducer = data.draw(st.integers(0, ring.reducers - 1))
-    before = {key: ring.key_lookup(key) for key in MANY}
+    between = {key: ring.key_lookup(key) for key in MANY}
+    assert all(between[key] in (owner, reducer) for key, owner in before.items())
     ring.set_tokens(reducer, data.draw(st.integers(1, ring.tokens_of(reducer))))
-    assert all(ring.key_lookup(key) == owner for key, owner in before.items() if owner != reducer)
+    assert all(ring.key_lookup(key) == owner for key, owner in between.items() if owner != reducer)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 20)), max_size=8), seeds)
@@ -77,12 +74,6 @@ def test_only_the_numbers_of_tokens_matter_not_how_they_came_about(edits: list[t
     assert edited.snapshot(0).sole_owners.tolist() == direct.snapshot(0).sole_owners.tolist()
 
 
-@given(rings())
-def test_shares_add_up_to_the_whole_circle(ring: TokenRing) -> None:
-    assert sum(ring.shares()) == pytest.approx(1.0)
-    assert all(share > 0 for share in ring.shares())
-
-
 def test_a_share_is_what_a_reducer_gets_of_many_keys() -> None:
     ring = TokenRing(4, 8)
     owners = [ring.key_lookup(number) for number in range(20_000)]
@@ -90,12 +81,9 @@ def test_a_share_is_what_a_reducer_gets_of_many_keys() -> None:
 
 
 @pytest.mark.parametrize(("reducers", "tokens"), [(0, 1), (1, 0), (-1, 3)])
-def test_a_ring_needs_a_reducer_with_a_token(reducers: int, tokens: int) -> None:
+def test_a_ring_needs_a_reducer_and_each_reducer_a_token(reducers: int, tokens: int) -> None:
     with pytest.raises(ValueError, match="at least one reducer with one token"):
         TokenRing(reducers, tokens)
-
-
-def test_a_reducer_keeps_at_least_one_token() -> None:
     with pytest.raises(ValueError, match="reducer 1 must keep at least one token, not 0"):
         TokenRing(2, 4).set_tokens(1, 0)
 
@@ -119,3 +107,64 @@ def test_a_ring_is_found_again_from_its_table_by_whoever_knows_how_its_tokens_ar
     assigned = table.assigned.copy()
     assigned[0] = (assigned[0] + 1) % 4
     assert TokenRing.of(replace(table, assigned=assigned), token_format) is None
+
+
+def table_of(positions: list[int], owners: list[int]) -> RoutingTable:
+    return RoutingTable.unsplit(3, np.array(positions, np.uint32), np.array(owners, np.int32), 2)
+
+
+@given(rings(), key_lists(), st.lists(st.integers(0, 2**32 - 1), max_size=20))
+def test_a_table_answers_as_its_ring_whatever_the_keys_and_edits_and_for_many_as_for_each(
+    ring: TokenRing, some: list[Key], more: list[int]
+) -> None:
+    table = ring.snapshot(1)
+    expected = [ring.key_lookup(key) for key in some]
+    assert [table.key_lookup(key) for key in some] == expected
+    assert table.owners_of(hash_column(key_array(some), table.seed)).tolist() == expected
+    assert sum(ring.shares()) == pytest.approx(1.0)
+    assert all(share > 0 for share in ring.shares())
+    edges = [*table.positions.astype(np.int64), *more, *(arc << 16 for arc in range(0, 2**16, 7))]
+    around = [edge + step for edge in edges for step in (-1, 0, 1) if 0 <= edge + step < 2**32]
+    hashes = np.array([*around, 0, 2**32 - 1], dtype=np.uint32)
+    one_by_one = [table.owners_of(few) for few in np.array_split(hashes, 100)]
+    assert table.owners_of(hashes).tolist() == np.concatenate(one_by_one).tolist()
+
+
+def test_a_hash_at_a_token_goes_on_to_the_next_and_past_the_last_to_the_first() -> None:
+    hashes = np.array([0, 9, 10, 19, 20, 2**31, 2**32 - 1], np.uint32)
+    assert table_of([10, 20], [0, 1]).owners_of(hashes).tolist() == [0, 0, 1, 1, 0, 0, 0]
+    assert table_of([10], [1]).owners_of(hashes).tolist() == [1] * 7
+    assert table_of([10], [1]).owners_of(hashes[:0]).tolist() == []
+
+
+def test_a_table_that_was_sent_answers_as_before_and_cannot_be_changed_nor_does_it_with_its_ring() -> None:
+    ring = TokenRing(3, 4, seed=9)
+    table = ring.snapshot(2)
+    before = [table.key_lookup(number) for number in range(50)]
+    ring.set_tokens(0, 1)
+    arrived = pickle.loads(pickle.dumps(table))
+    assert (arrived.version, arrived.reducers, arrived.seed) == (2, 3, 9)
+    for each in (table, arrived):
+        assert [each.key_lookup(number) for number in range(50)] == before
+        for array in (each.positions, each.assigned):
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 1
+
+
+@pytest.mark.parametrize(("positions", "owners"), [([], []), ([1, 2], [0])])
+def test_a_table_needs_a_token_and_an_assignment_for_each(positions: list[int], owners: list[int]) -> None:
+    with pytest.raises(ValueError, match="at least one token, and an assignment for each"):
+        table_of(positions, owners)
+    with pytest.raises(ValueError, match="each assignment once"):
+        RoutingTable(0, np.array([5], np.uint32), np.array([0], np.int32), (Single(1), Single(1)), 2)
+
+
+def test_a_table_may_number_its_assignments_in_any_order_and_have_more_than_it_uses() -> None:
+    split = KeySplit((1, 0), (0.5, 0.5), (1.0, 0.0), since=3)
+    table = RoutingTable(
+        3, np.array([10, 20, 30], np.uint32), np.array([1, 0, 3], np.int32), (Single(2), split, Single(0), Single(1)), 3
+    )
+    assert table.owners_of(np.array([5, 15, 25], np.uint32)).tolist() == [1, 2, 1]
+    assert [owner if owner >= 0 else None for owner in table.sole_owners.tolist()] == [None, 2, 1]
+    assert table.splits == {0: split}
+    assert [table.assignment_of(hashed) for hashed in (5, 15, 25)] == [split, Single(2), Single(1)]
