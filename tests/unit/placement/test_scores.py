@@ -1,7 +1,5 @@
 """What a placement is worth, beside sums over single tasks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,42 +22,30 @@ def placements(draw: st.DrawFn) -> Placement:
     return Placement(graph, cluster, np.array([np.bincount(of, minlength=len(cluster.nodes)) for of in nodes]))
 
 
-def task_traffic(placement: Placement) -> list[tuple[int, int, float]]:
-    """For every pair of tasks, their nodes and bytes a second."""
-    graph = placement.graph
-    return [
+@settings(max_examples=60)
+@given(placement=placements())
+def test_traffic_is_the_sum_over_pairs_of_tasks_and_objectives_agree_with_it(placement: Placement) -> None:
+    graph, cluster = placement.graph, placement.cluster
+    pairs = [
         (one, other, link.per_pair)
         for link in graph.links
         for one in placement.nodes_of(link.upstream)
         for other in placement.nodes_of(link.downstream)
     ]
-
-
-@settings(max_examples=60)
-@given(placement=placements())
-def test_traffic_is_the_sum_over_pairs_of_tasks(placement: Placement) -> None:
-    pairs = task_traffic(placement)
     kept = sum(amount for one, other, amount in pairs if one == other)
-    nodes = range(len(placement.cluster.nodes))
+    nodes = range(len(cluster.nodes))
     sent = [sum(amount for one, other, amount in pairs if one == node != other) for node in nodes]
     received = [sum(amount for one, other, amount in pairs if one != node == other) for node in nodes]
     assert scores.kept_traffic(placement) == pytest.approx(kept)
     assert scores.sent(placement) == pytest.approx(sent, abs=1e-3)
     assert scores.received(placement) == pytest.approx(received, abs=1e-3)
     assert scores.crossing_traffic(placement) == pytest.approx(sum(sent), abs=1e-3)
-
-
-@settings(max_examples=60)
-@given(placement=placements())
-def test_objectives_agree_with_the_scores(placement: Placement) -> None:
-    graph, cluster, fits = placement.graph, placement.cluster, not scores.overloaded(placement)
-    kept, uneven = (kind(graph, cluster).value(placement.counts) for kind in (KeptTraffic, Unevenness))
-    if not fits:
-        assert [kept, uneven] == [np.inf] * 2
+    judged = [kind(graph, cluster).value(placement.counts) for kind in (KeptTraffic, Unevenness)]
+    if scores.overloaded(placement):
+        assert judged == [np.inf] * 2
         return
-    assert kept == pytest.approx(-scores.kept_traffic(placement), abs=1e-3)
     squares = np.square(scores.utilisation(placement)).sum() + np.square(bandwidth_use(placement)).sum()
-    assert uneven == pytest.approx(squares, abs=1e-6)
+    assert judged == [pytest.approx(-kept, abs=1e-3), pytest.approx(squares, abs=1e-6)]
 
 
 @pytest.mark.parametrize("kind", [KeptTraffic, Unevenness, Fullness])
@@ -80,7 +66,7 @@ def test_an_objective_asked_about_some_groups_or_one_more_task_says_what_it_says
     assert more == pytest.approx(objective.use(contents))
 
 
-def test_the_busiest_resource_limits_throughput() -> None:
+def test_the_busiest_resource_limits_throughput_and_what_is_reserved_counts_as_used() -> None:
     graph = pipeline((1, 1), cost=0.5, traffic=40 * MEGABYTE)
     apart = np.array([[1, 0], [0, 1]])
     wide, narrow = Cluster.alike(2, 1.0), Cluster.alike(2, 1.0, bandwidth=10 * MEGABYTE)
@@ -88,17 +74,11 @@ def test_the_busiest_resource_limits_throughput() -> None:
     assert scores.throughput(Placement(graph, narrow, apart.copy())) == pytest.approx(0.25)
     together = Placement(graph, narrow, np.array([[1, 0], [1, 0]]))
     assert scores.throughput(together) == pytest.approx(1.0)
-
-
-def test_reserved_processors_and_bandwidth_count_as_used() -> None:
     node = Node("n", 4.0, reserved=1.0, bandwidth=10.0, reserved_bandwidth=2.0)
     placement = Placement(pipeline((2,), cost=1.0), Cluster((node,)), np.array([[2]]))
     assert scores.utilisation(placement).tolist() == [0.5]
     assert bandwidth_use(placement).tolist() == [0.2]
     assert scores.throughput(placement) == pytest.approx(3.0)
-
-
-def test_deviation_is_the_root_of_the_squares() -> None:
     assert deviation(np.array([0.2, 0.4, 0.6])) == pytest.approx(np.sqrt(0.08))
 
 
@@ -124,13 +104,12 @@ def test_several_edges_between_two_groups_are_one_link() -> None:
         (lambda: Node("n", 1.0, bandwidth=0.0), "bandwidth of 0 bytes/s"),
         (lambda: Cluster(()), "needs at least one node"),
         (lambda: Cluster((Node("n", 1.0), Node("n", 2.0))), "different names; these are n, n"),
+        (
+            lambda: Placement(pipeline((2,)), Cluster.alike(2, 1.0), np.array([[1, 0]])),
+            r"tasks placed: \[1\]; the groups have \[2\]",
+        ),
     ],
 )
 def test_what_is_inconsistent_is_refused(make: object, message: str) -> None:
     with pytest.raises(PlacementError, match=message):
         make()  # type: ignore[operator]
-
-
-def test_a_placement_places_every_task() -> None:
-    with pytest.raises(PlacementError, match=r"tasks placed: \[1\]; the groups have \[2\]"):
-        Placement(pipeline((2,)), Cluster.alike(2, 1.0), np.array([[1, 0]]))
