@@ -1,7 +1,5 @@
 """Which stage limits a run: by hand for the usual shapes, and as laws for graphs of any shape and load."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -41,9 +39,7 @@ def load(name: str, busy: float, blocked: float = 0.0, busiest: float | None = N
         ([], [], None, "no task was busy"),
     ],
 )
-def test_the_stage_that_is_waited_for_limits_the_run(
-    loads: list[StageLoad], edges: Edges, stage: str | None, words: str
-) -> None:
+def test_what_is_waited_for_limits_the_run(loads: list[StageLoad], edges: Edges, stage: str | None, words: str) -> None:
     found = bottleneck(loads, edges)
     assert found.stage == stage
     assert words in found.reason
@@ -69,36 +65,19 @@ def loaded_graphs(draw: st.DrawFn) -> tuple[list[StageLoad], Edges]:
 
 
 @given(loaded_graphs())
-def test_where_a_stage_is_blocked_one_that_is_not_is_found_behind_a_blocked_one(
-    graph: tuple[list[StageLoad], Edges],
-) -> None:
+def test_behind_a_blocked_stage_one_that_is_not_is_found(graph: tuple[list[StageLoad], Edges]) -> None:
     loads, edges = graph
     of = {load.name: load for load in loads}
     found = bottleneck(loads, edges)
-    blocked = [load for load in loads if load.blocked >= BLOCKED]
-    if blocked:
+    if any(load.blocked >= BLOCKED for load in loads):
         assert found.kind == "stage" and found.stage is not None
         assert not of[found.stage].is_blocked
         assert any(of[source].is_blocked for source, target in edges if target == found.stage)
     if found.stage is not None:
         assert found.stage in found.reason and f"{of[found.stage].busiest:.0%}" in found.reason
         assert (found.kind == "source") == (found.stage not in {target for _, target in edges})
-
-
-@given(loaded_graphs())
-def test_an_edge_is_held_up_only_from_a_blocked_stage_and_each_blocked_stage_has_one(
-    graph: tuple[list[StageLoad], Edges],
-) -> None:
-    loads, edges = graph
-    of = {load.name: load for load in loads}
+        busier = [replace(load, busiest=1.0) if load.name == found.stage else load for load in loads]
+        rivals = [load for load in loads if load.name != found.stage and load.busiest > 0.9]
+        assert rivals or bottleneck(busier, edges).stage == found.stage
     held = {source for (source, _), blocked in zip(edges, held_up(loads, edges), strict=True) if blocked}
     assert held == {name for name, load in of.items() if load.is_blocked}
-
-
-@given(loaded_graphs())
-def test_a_busier_bottleneck_stays_the_bottleneck(graph: tuple[list[StageLoad], Edges]) -> None:
-    loads, edges = graph
-    found = bottleneck(loads, edges).stage
-    busier = [replace(load, busiest=1.0) if load.name == found else load for load in loads]
-    rivals = [load for load in loads if load.name != found and load.busiest > 0.9]
-    assert found is None or rivals or bottleneck(busier, edges).stage == found

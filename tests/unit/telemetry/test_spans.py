@@ -1,7 +1,5 @@
 """What a program that has set OpenTelemetry up sees of a run."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -68,12 +66,16 @@ def test_epochs_and_checkpoints_have_spans_of_the_time_that_they_took(
     assert [span.status.description for span in found if not span.status.is_ok] == ["the disk is full"]
 
 
-def test_an_epoch_of_a_generation_that_died_has_no_span(exporter: InMemorySpanExporter) -> None:
+def test_an_epoch_of_a_generation_that_died_has_no_span_and_none_has_without_opentelemetry(
+    exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     [spans] = spans_of("job")
     for generation, epoch in ((0, 1), (1, 1), (1, 2)):
         snapshot = replace(samples.snapshot(1.0), epoch=OpenEpoch(epoch, 0.0), generation=generation)
         spans.update(RunTracker().update(snapshot))
     assert [(span.attributes or {})["dpa.generation"] for span in exporter.get_finished_spans()] == [1]
+    monkeypatch.delitem(sys.modules, "opentelemetry.trace")
+    assert spans_of("job") == []
 
 
 def test_the_rows_of_all_spans_of_a_run_are_those_of_its_input(exporter: InMemorySpanExporter, tmp_path: Path) -> None:
@@ -83,8 +85,3 @@ def test_the_rows_of_all_spans_of_a_run_are_those_of_its_input(exporter: InMemor
     flow.run(backend=LocalBackend(row_seconds=0.01))
     found = [dict(span.attributes or {}) for span in exporter.get_finished_spans()]
     assert sum(each["dpa.rows"] for each in found) == 500 and sum(each["dpa.epochs"] for each in found) > 3
-
-
-def test_a_program_without_opentelemetry_makes_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "opentelemetry.trace")
-    assert spans_of("job") == []

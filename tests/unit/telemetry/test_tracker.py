@@ -1,7 +1,5 @@
 """What progress derives from snapshots: rates, counts and the time left."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -10,81 +8,63 @@ from progress_samples import at_share, working_off
 
 from dpa.measure.skew import Life
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.wire.metrics import TaskStats
+from dpa.protocol.wire.metrics import Snapshot, TaskStats
 from dpa.telemetry.observers import Followed, Observer
 from dpa.telemetry.tracker import RunTracker, TrackedSnapshot
 
 
-def test_rates_are_of_the_last_seconds() -> None:
+def after(*snapshots: Snapshot) -> TrackedSnapshot:
+    """What is derived from these snapshots in the end."""
     tracker = RunTracker()
+    for snapshot in snapshots:
+        tracker.update(snapshot)
+    return tracker.newest
+
+
+def test_rates_are_of_the_last_seconds() -> None:
+    seen = []
     for second in range(20):
         mapped = 1_000 * min(second, 10) + 10 * max(second - 10, 0)
         mapper = replace(samples.snapshot(0)[MAPPER].tasks[0], mapped=mapped)
-        tracker.update(replace(samples.with_stage(samples.snapshot(1.0), MAPPER, tasks=(mapper,)), at=float(second)))
-    assert tracker.newest.mapped_rate == pytest.approx(10)
+        seen.append(replace(samples.with_stage(samples.snapshot(1.0), MAPPER, tasks=(mapper,)), at=float(second)))
+    assert after(*seen).mapped_rate == pytest.approx(10)
 
 
-def test_a_recovery_that_rolls_counts_back_gives_no_rate_below_zero() -> None:
-    tracker = RunTracker()
-    tracker.update(samples.snapshot(4.0))
-    tracker.update(replace(samples.snapshot(2.0), at=4.5))
-    assert tracker.newest.mapped_rate == 0
-    assert tracker.newest.processed_rate == 0
+def test_a_recovery_that_rolls_counts_back_gives_no_rate_below_zero_and_dropped_redistributions_count() -> None:
+    found = after(samples.snapshot(4.0), replace(samples.snapshot(2.0), at=4.5))
+    assert (found.mapped_rate, found.processed_rate) == (0, 0)
+    fewer = samples.snapshot(4.9, rounds=3, decisions=(samples.decision(version=9),))
+    found = after(samples.snapshot(4.9, rounds=3), fewer)
+    assert (found.redistributions, len(found.news)) == (3, 1)
 
 
-def test_redistributions_that_were_dropped_from_the_snapshot_still_count() -> None:
-    tracker = RunTracker()
-    tracker.update(samples.snapshot(4.9, rounds=3))
-    tracker.update(samples.snapshot(4.9, rounds=3, decisions=(samples.decision(version=9),)))
-    assert (tracker.newest.redistributions, len(tracker.newest.news)) == (3, 1)
-
-
-def test_no_time_left_is_estimated_before_the_first_second() -> None:
-    tracker = RunTracker()
-    tracker.update(samples.snapshot(0.5))
-    assert tracker.newest.seconds_left is None
-    tracker.update(samples.snapshot(2.5))
-    assert tracker.newest.seconds_left == pytest.approx(2.5, rel=0.05)
-
-
-def test_the_time_left_counts_what_is_queued() -> None:
-    tracker = RunTracker()
-    tracker.update(working_off(10.0, 12_000_000))
-    tracker.update(working_off(14.0, 16_000_000))
-    assert tracker.newest.seconds_left == pytest.approx(8.0)
-
-
-def test_the_time_left_counts_the_records_of_rows_that_are_not_read_yet() -> None:
+def test_the_time_left_counts_what_is_queued_and_the_records_of_rows_that_are_not_read_yet() -> None:
+    assert after(samples.snapshot(0.5)).seconds_left is None, "it is the first second"
+    assert after(samples.snapshot(0.5), samples.snapshot(2.5)).seconds_left == pytest.approx(2.5, rel=0.05)
+    assert after(working_off(10.0, 12_000_000), working_off(14.0, 16_000_000)).seconds_left == pytest.approx(8.0)
     half = [at_share(0.5, at=at) for at in (10.0, 14.0)]
-    slow = [
+    slow = (
         samples.with_stage(found, REDUCER, tasks=(replace(found[REDUCER].tasks[0], processed=done),))
         for found, done in zip(half, (2_000_000, 4_000_000), strict=True)
-    ]
-    tracker = RunTracker()
-    for snapshot in slow:
-        tracker.update(snapshot)
-    assert tracker.newest.seconds_left == pytest.approx((24_000_000 - 4_000_000) / 500_000)
+    )
+    assert after(*slow).seconds_left == pytest.approx((24_000_000 - 4_000_000) / 500_000)
 
 
 def test_a_task_that_came_in_the_last_seconds_is_judged_by_the_time_since_then() -> None:
-    tracker = RunTracker()
+    seen = []
     for at, busy in ((10.0, 0.0), (12.0, 1.0)):
         tasks = (TaskStats(REDUCER, 0, busy_seconds=at), TaskStats(REDUCER, 1, busy_seconds=busy))
         lives = (Life(), Life(11.0))
-        tracker.update(samples.with_stage(samples.snapshot(at), REDUCER, tasks=tasks, lives=lives))
-    load = tracker.newest.stages[-1].load
+        seen.append(samples.with_stage(samples.snapshot(at), REDUCER, tasks=tasks, lives=lives))
+    load = after(*seen).stages[-1].load
     assert (load.busy, load.busiest) == (1.0, 1.0)
 
 
 def test_the_load_of_a_stage_is_of_the_last_seconds() -> None:
-    tracker = RunTracker()
-    for at in (0.0, 10.0):
-        tracker.update(samples.graph_snapshot(at=at))
-    idle = samples.graph_snapshot(at=10.0)
-    for second in range(11, 20):
-        tracker.update(replace(idle, at=float(second)))
-    assert all(stage.load.busy == stage.load.blocked == stage.rate == 0 for stage in tracker.newest.stages)
-    assert tracker.newest.bottleneck.kind == "none"
+    busy, idle = samples.graph_snapshot(at=0.0), samples.graph_snapshot(at=10.0)
+    found = after(busy, *(replace(idle, at=float(second)) for second in range(10, 20)))
+    assert all(stage.load.busy == stage.load.blocked == stage.rate == 0 for stage in found.stages)
+    assert found.bottleneck.kind == "none"
 
 
 def test_a_task_that_reports_seldom_is_as_busy_as_between_its_last_two_reports() -> None:
