@@ -1,7 +1,6 @@
 """Where a graph is drawn: nothing over anything else, and from left to right."""
 
-from __future__ import annotations
-
+from collections import Counter
 from dataclasses import replace
 from itertools import combinations, pairwise
 
@@ -10,7 +9,7 @@ import report_samples as samples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.door.layout import Layout, Sizes, bends, layout
+from dpa.door.layout import Sizes, bends, layout
 
 USUAL = Sizes(width=168, height=98, gap=104, port=12, label_height=17)
 LARGE = Sizes(width=240, height=40, gap=150, space=10, port=30, label_height=90)
@@ -18,8 +17,6 @@ LARGE = Sizes(width=240, height=40, gap=150, space=10, port=30, label_height=90)
 
 Box = tuple[float, float, float, float]
 Edges = list[tuple[str, str]]
-
-every_size = pytest.mark.parametrize("sizes", [USUAL, LARGE], ids=["usual", "large labels"])
 
 
 @st.composite
@@ -36,25 +33,15 @@ def overlap(one: Box, other: Box) -> bool:
     return left < x + wide and x < left + width and top < y + high and y < top + height
 
 
-def boxes_of(placed: Layout, sizes: Sizes) -> list[Box]:
-    return [(x, y, sizes.width, sizes.height) for x, y in placed.stages.values()]
-
-
-@every_size
+@pytest.mark.parametrize("sizes", [USUAL, LARGE], ids=["usual", "large labels"])
 @given(graphs())
-def test_no_stage_lies_over_another_and_all_are_in_the_drawing(sizes: Sizes, graph: tuple[list[str], Edges]) -> None:
-    placed = layout(*graph, sizes)
-    boxes = boxes_of(placed, sizes)
-    assert not any(overlap(one, other) for one, other in combinations(boxes, 2))
-    assert all(x >= 0 and y >= 0 and x + w <= placed.width and y + h <= placed.height for x, y, w, h in boxes)
-
-
-@every_size
-@given(graphs())
-def test_an_edge_joins_its_stages_from_left_to_right_and_passes_through_no_stage(
+def test_nothing_lies_over_anything_else_and_edges_join_their_stages(
     sizes: Sizes, graph: tuple[list[str], Edges]
 ) -> None:
     placed = layout(*graph, sizes)
+    boxes = [(x, y, sizes.width, sizes.height) for x, y in placed.stages.values()]
+    assert not any(overlap(one, other) for one, other in combinations(boxes, 2))
+    assert all(x >= 0 and y >= 0 and x + w <= placed.width and y + h <= placed.height for x, y, w, h in boxes)
     for (source, target), path in zip(graph[1], placed.paths, strict=True):
         (left, top), (right, bottom) = placed.stages[source], placed.stages[target]
         assert path[0][0] == left + sizes.width and top < path[0][1] < top + sizes.height
@@ -62,18 +49,10 @@ def test_an_edge_joins_its_stages_from_left_to_right_and_passes_through_no_stage
         assert [x for x, _ in path] == sorted(x for x, _ in path)
         for (x, y), (end, level) in list(pairwise(path))[1::2]:
             assert y == level and end - x == sizes.width
-            assert not any(overlap((x, y, sizes.width, 0.1), box) for box in boxes_of(placed, sizes))
-
-
-@every_size
-@given(graphs())
-def test_labels_lie_in_gaps_and_over_neither_each_other_nor_the_edge_of_the_drawing(
-    sizes: Sizes, graph: tuple[list[str], Edges]
-) -> None:
-    placed = layout(*graph, sizes)
+            assert not any(overlap((x, y, sizes.width, 0.1), box) for box in boxes)
     for x, y in placed.labels:
         label = (x - (sizes.gap - 30) / 2, y - sizes.label_height / 2, (sizes.gap - 30), sizes.label_height)
-        assert not any(overlap(label, box) for box in boxes_of(placed, sizes))
+        assert not any(overlap(label, box) for box in boxes)
         assert label[1] >= -1e-6 and label[1] + label[3] <= placed.height
     for (x, y), (other_x, other_y) in combinations(placed.labels, 2):
         assert x != other_x or abs(y - other_y) >= sizes.label_height - 1e-6
@@ -103,7 +82,6 @@ def test_curves_begin_and_end_level_at_every_layer_and_end_before_the_arrowhead(
     ("edges", "columns"), [(samples.CHAIN, [1, 1, 1]), (samples.DIAMOND, [2, 2, 2, 1])], ids=["chain", "diamond"]
 )
 def test_a_stage_lies_to_the_right_of_all_that_feed_it(edges: Edges, columns: list[int]) -> None:
-    placed = layout(samples.stages_of(edges), edges, USUAL)
-    lefts = [x for x, _ in placed.stages.values()]
-    assert [lefts.count(x) for x in sorted(set(lefts))] == columns
-    assert all(placed.stages[source][0] < placed.stages[target][0] for source, target in edges)
+    lefts = {name: x for name, (x, _) in layout(samples.stages_of(edges), edges, USUAL).stages.items()}
+    assert [count for _, count in sorted(Counter(lefts.values()).items())] == columns
+    assert all(lefts[source] < lefts[target] for source, target in edges)

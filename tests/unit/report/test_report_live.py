@@ -1,11 +1,10 @@
 """Progress: which view is chosen, and what the plain one writes and when."""
 
-from __future__ import annotations
-
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from threading import Event
@@ -39,83 +38,50 @@ def fed(snapshots: list[Snapshot], seconds_apart: float) -> list[str]:
     return [line.split("job: ", 1)[1] for line in stream.getvalue().splitlines()][1:]
 
 
-# --- which view
-
-
 @pytest.mark.parametrize(
-    ("mode", "stream", "view"),
+    ("mode", "stream", "terminal", "view"),
     [
-        ("auto", Terminal(), RichProgress),
-        ("auto", io.StringIO(), PlainProgress),
-        ("rich", io.StringIO(), RichProgress),
-        ("plain", Terminal(), PlainProgress),
-        ("none", Terminal(), Silent),
+        ("auto", Terminal(), "xterm", RichProgress),
+        ("auto", io.StringIO(), "xterm", PlainProgress),
+        ("rich", io.StringIO(), "xterm", RichProgress),
+        ("plain", Terminal(), "xterm", PlainProgress),
+        ("none", Terminal(), "xterm", Silent),
+        ("auto", Terminal(), "dumb", PlainProgress),  # it cannot move its cursor
     ],
 )
 def test_the_mode_and_the_stream_choose_the_view(
-    mode: str, stream: io.StringIO, view: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    assert type(make_progress(mode, stream)) is view
-
-
-@pytest.mark.parametrize(("terminal", "encoding"), [("dumb", "utf-8"), ("xterm", "latin-1")])
-def test_a_terminal_that_cannot_move_its_cursor_or_lacks_block_characters_gets_lines(
-    terminal: str, encoding: str, monkeypatch: pytest.MonkeyPatch
+    mode: str, stream: io.StringIO, terminal: str, view: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", terminal)
-    monkeypatch.setattr(Terminal, "encoding", encoding)
-    assert type(make_progress("auto", Terminal())) is PlainProgress
+    assert type(make_progress(mode, stream)) is view
+    monkeypatch.setattr(Terminal, "encoding", "latin-1")
+    assert mode != "auto" or type(make_progress(mode, stream)) is PlainProgress, "it lacks block characters"
 
 
-def test_a_closed_stream_gets_lines_that_nobody_reads() -> None:
-    stream = io.StringIO()
-    stream.close()
-    with make_progress("auto", stream) as progress:
-        progress.phase("stream")
-
-
-def test_an_unknown_mode_is_refused_with_those_there_are() -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_every_view_takes_a_whole_run_and_leaves_stdout_alone(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for given in ((io.StringIO(), "job"), ()):
+        with make_progress(mode, *given) as progress:
+            progress.phase("startup")
+            progress.phase("stream")
+            show(progress, *samples.snapshots())
+            progress.phase("merge")
+        written = capsys.readouterr()
+        assert written.out == "" and (written.err == "") == (mode == "none" or bool(given))
     with pytest.raises(ConfigError, match="'fancy' is unknown; use one of auto, rich, plain, none"):
         make_progress("fancy")
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_every_view_takes_a_whole_run(mode: str) -> None:
-    with make_progress(mode, io.StringIO(), "job") as progress:
-        progress.phase("startup")
-        progress.phase("stream")
-        show(progress, *samples.snapshots())
-        progress.phase("merge")
+def test_in_python_a_short_run_shows_nothing_unless_it_warns_and_a_longer_one_few_lines() -> None:
+    def patient(stream: io.StringIO, clock: Clock) -> PlainProgress:
+        return PlainProgress(stream, "job", clock, after=10.0, apart=5.0)
 
-
-def test_progress_leaves_stdout_alone_and_none_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    for mode in MODES:
-        with make_progress(mode) as progress:
-            progress.phase("stream")
-            show(progress, samples.snapshot(2.0))
-        written = capsys.readouterr()
-        assert written.out == "" and (written.err == "") == (mode == "none")
-
-
-# --- in Python
-
-
-def patient(stream: io.StringIO, clock: Clock) -> PlainProgress:
-    return PlainProgress(stream, "job", clock, after=10.0, apart=5.0)
-
-
-def test_a_short_run_shows_nothing() -> None:
-    stream = io.StringIO()
-    with patient(stream, Clock()) as progress:
+    stream, clock, tracker = io.StringIO(), Clock(), RunTracker()
+    with patient(stream, clock) as progress:
         progress.phase("stream")
         show(progress, *samples.snapshots())
         progress.ended("failed")
     assert stream.getvalue() == ""
-
-
-def test_a_run_that_warns_shows_also_what_was_before() -> None:
-    stream, clock = io.StringIO(), Clock()
     with patient(stream, clock) as progress:
         progress.phase("load")
         clock.now += 3
@@ -128,16 +94,13 @@ def test_a_run_that_warns_shows_also_what_was_before() -> None:
         "[    3.0 s] job: merge",
         "[    3.0 s] job: done",
     ]
-
-
-def test_a_longer_run_has_few_lines() -> None:
-    stream, clock, tracker = io.StringIO(), Clock(), RunTracker()
     with patient(stream, clock) as progress:
         progress.phase("stream")
         for share in range(1, 101):
             clock.now += 0.2
             progress.update(tracker.update(at_share(share / 100)))
-    times = [float(line[1:9]) for line in stream.getvalue().splitlines() if " read, " in line and "ended" not in line]
+    lines = [line for line in stream.getvalue().splitlines() if " read, " in line and "ended" not in line]
+    times = [float(line[1:9]) for line in lines]
     assert len(times) == 4 and all(later - earlier >= 5 for earlier, later in pairwise(times))
 
 
@@ -164,102 +127,73 @@ def test_a_panel_comes_when_a_run_has_lasted_and_a_warning_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("progress", "view"),
-    [
-        ("auto", PlainProgress),
-        (True, PlainProgress),
-        (False, Silent),
-        ("none", Silent),
-        ("rich", RichProgress),
-    ],
+    [("auto", PlainProgress), (True, PlainProgress), (False, Silent), ("none", Silent), ("rich", RichProgress)],
 )
-def test_the_argument_of_run_chooses_the_view(
-    progress: bool | str, view: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_argument_of_run_makes_the_view(progress: bool | str, view: type, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DPA_PROGRESS", raising=False)
     assert type(progress_in_python(progress, "job", is_observed=False)) is view
-    assert progress != "auto" or type(progress_in_python(progress, "job", is_observed=True)) is Silent
-    monkeypatch.setenv("DPA_PROGRESS", "none")
-    assert progress != "auto" or type(progress_in_python(progress, "job", is_observed=False)) is Silent
+    if progress == "auto":
+        assert type(progress_in_python(progress, "job", is_observed=True)) is Silent
+        with ThreadPoolExecutor(1) as pool:  # of several jobs in threads none shows itself
+            assert type(pool.submit(progress_in_python, "auto", "job", is_observed=False).result()) is Silent
+        monkeypatch.setenv("DPA_PROGRESS", "none")
+        assert type(progress_in_python(progress, "job", is_observed=False)) is Silent
 
 
-def test_of_several_jobs_in_threads_none_shows_itself() -> None:
-    with ThreadPoolExecutor(1) as pool:
-        view = pool.submit(progress_in_python, "auto", "job", is_observed=False).result()
-    assert type(view) is Silent
-
-
-# --- plain
-
-
-def test_every_tenth_of_the_input_is_a_line() -> None:
+def test_every_tenth_of_the_input_is_a_line_but_not_more_than_one_a_second_and_at_least_one_in_30_seconds() -> None:
     written = fed([at_share(share / 20) for share in range(1, 21)], seconds_apart=5)
     assert [line.split(" ")[1] for line in written] == [f"{tenth}0.0%" for tenth in range(1, 11)]
-
-
-def test_a_fast_job_writes_at_most_a_line_a_second() -> None:
     assert len(fed([at_share(share / 100) for share in range(1, 101)], seconds_apart=0.03)) == 2
-
-
-def test_a_slow_job_writes_a_line_every_30_seconds() -> None:
     assert len(fed([at_share(0.05)] * 13, seconds_apart=10)) == 4
+    written = fed([working_off(10.0 + step, 1_200_000 * step) for step in range(1, 21)], seconds_apart=2)
+    shares = [line.split(" read, ")[1].split(" of ")[0] for line in written]  # of the records, once all rows are read
+    assert shares == ["1.20M", "2.40M", "4.80M", "7.20M", "9.60M", "12.0M", "14.4M", "16.8M", "19.2M", "21.6M", "24.0M"]
+    (written,) = fed([at_share(0.5, rows=0)] * 4, seconds_apart=10)  # of unknown length
+    assert written.startswith("stream: 10.0M rows read, 11.9M of 12.0M emitted records processed (")
 
 
-def test_an_input_of_unknown_length_is_reported_by_time() -> None:
-    written = fed([at_share(0.5, rows=0)] * 4, seconds_apart=10)
-    assert len(written) == 1
-    assert written[0].startswith("stream: 10.0M rows read, 11.9M of 12.0M emitted records processed (")
-
-
-def test_a_line_says_how_far_how_fast_and_how_loaded() -> None:
+def test_a_line_says_how_far_how_fast_and_how_loaded_also_while_reducers_work_off_their_queues() -> None:
     (written,) = fed([at_share(0.5)], seconds_apart=2)
     assert re.fullmatch(
         r"stream: 50.0% of 20,000,000 rows read, 11.9M of 12.0M emitted records processed \(4.77M/s\), "
         r"longest queue [0-9.]+k \(reducer [0-9]\), 0 redistributions",
         written,
     )
-
-
-def test_while_reducers_work_off_their_queues_a_line_says_how_far_and_how_fast_they_are() -> None:
-    written = fed([working_off(10.0, 12_000_000), working_off(40.0, 18_000_000)], seconds_apart=30)
-    assert written[-1].startswith(
+    written = fed([working_off(10.0, 12_000_000), working_off(40.0, 18_000_000)], seconds_apart=30)[-1]
+    assert written.startswith(
         "stream: 100.0% of 20,000,000 rows read, 18.0M of 24.0M emitted records processed (200k/s), "
         "longest queue 6.00M (reducer 0)"
     )
+    lines = fed([samples.graph_snapshot(at=at) for at in (0.0, 1.5, 3.0)], seconds_apart=30)
+    assert lines[-1].endswith("longest queue 30.0k (priced 0), 2 redistributions, priced limits the run")
+    assert lines[0].startswith("redistribution 1 for priced 1: ")
 
 
-def test_once_all_rows_are_read_every_tenth_of_the_records_is_a_line() -> None:
-    done = [working_off(10.0 + step, 1_200_000 * step) for step in range(1, 21)]
-    written = fed(done, seconds_apart=2)
-    shares = [line.split(" read, ")[1].split(" of ")[0] for line in written]
-    assert shares == ["1.20M", "2.40M", "4.80M", "7.20M", "9.60M", "12.0M", "14.4M", "16.8M", "19.2M", "21.6M", "24.0M"]
-
-
-def test_each_redistribution_is_written_once_with_its_reason() -> None:
+def test_each_redistribution_and_each_change_of_tasks_is_written_once_with_its_reason_and_many_are_counted() -> None:
     snapshot = samples.snapshot(4.9, rounds=2)
     written = fed([snapshot, snapshot], seconds_apart=0.1)
     assert len(written) == 2
     assert written[0].startswith("redistribution 1 for reducer 1: queue of 131,072 exceeds")
-
-
-def test_each_change_of_tasks_is_written_once_with_its_reason() -> None:
-    steps = (samples.moved(), samples.grown())
-    lines = fed([replace(samples.snapshot(at), steps=steps[: round(at)]) for at in (0.4, 1.0, 2.0, 2.4)], 2.0)
-    told = [line for line in lines if " is " in line or " came" in line]
-    assert len(told) == 2
-    assert told[0].endswith("reducer: 0 is 4 now: asked for")
-    assert told[1].endswith("reducer: 5, 6 came: busy 97% of the time for 2.0 s")
-
-
-def test_many_redistributions_are_counted_rather_than_written() -> None:
     written = fed([samples.snapshot(4.9, rounds=500)], seconds_apart=0.1)
     assert len(written) == REDISTRIBUTION_LINES + 1
     assert written[-1] == "more redistributions follow; from here on they are only counted"
+    steps = (samples.moved(), samples.grown())
+    lines = fed([replace(samples.snapshot(at), steps=steps[: round(at)]) for at in (0.4, 1.0, 2.0, 2.4)], 2.0)
+    first, second = (line for line in lines if " is " in line or " came" in line)
+    assert first.endswith("reducer: 0 is 4 now: asked for")
+    assert second.endswith("reducer: 5, 6 came: busy 97% of the time for 2.0 s")
+
+
+@contextmanager
+def plain(stream: io.StringIO, clock: Clock | None = None, name: str = "job") -> Iterator[PlainProgress]:
+    with PlainProgress(stream, name, clock or Clock()) as progress:
+        progress.phase("stream")
+        yield progress
 
 
 def test_the_end_of_the_stream_is_summed_up() -> None:
     clock, stream = Clock(), io.StringIO()
-    with PlainProgress(stream, "job", clock) as progress:
-        progress.phase("stream")
+    with plain(stream, clock) as progress:
         clock.now += 5
         show(progress, samples.snapshot(5.0, rounds=1))
         progress.phase("merge")
@@ -269,26 +203,22 @@ def test_the_end_of_the_stream_is_summed_up() -> None:
     assert written.endswith("[    5.0 s] job: merge\n[    5.0 s] job: done\n")
 
 
-@pytest.mark.parametrize(
-    ("status", "line"),
-    [("ok", "done"), ("failed", "failed in merge"), ("mismatch", "done, but the result differs from the reference")],
-)
-def test_the_last_line_says_how_the_run_ended(status: str, line: str) -> None:
-    stream = io.StringIO()
-    with PlainProgress(stream, "job", Clock()) as progress:
-        progress.phase("merge")
-        progress.ended(status)
-    assert stream.getvalue().splitlines()[-1].endswith(f"job: {line}")
-    assert status == "ok" or "job: done\n" not in stream.getvalue()
-
-
-def test_a_stream_that_failed_is_not_said_to_have_ended() -> None:
-    stream = io.StringIO()
-    with PlainProgress(stream, "job", Clock()) as progress:
-        progress.phase("stream")
-        show(progress, at_share(0.5))
-        progress.ended("failed")
-    assert "stream ended" not in stream.getvalue()
+def test_the_last_line_says_how_the_run_ended() -> None:
+    for status, line in (
+        ("ok", "done"),
+        ("failed", "failed in stream"),
+        ("mismatch", "done, but the result differs from the reference"),
+    ):
+        stream = io.StringIO()
+        with plain(stream) as progress:
+            show(progress, at_share(0.5))
+            progress.ended(status)
+        assert stream.getvalue().splitlines()[-1].endswith(f"job: {line}")
+        assert status == "ok" or "job: done\n" not in stream.getvalue()
+        assert status != "failed" or "stream ended" not in stream.getvalue()
+    with pytest.raises(KeyboardInterrupt), plain(stream):
+        raise KeyboardInterrupt
+    assert stream.getvalue().endswith("job: stopped in stream by KeyboardInterrupt\n")
 
 
 @pytest.mark.parametrize("last", ["merge", "done"])
@@ -308,46 +238,24 @@ def test_the_end_of_the_stream_is_summed_up_from_its_last_numbers(last: str) -> 
     ]
 
 
-def test_an_exception_is_named_and_passed_on() -> None:
-    stream = io.StringIO()
-
-    def interrupted() -> None:
-        with PlainProgress(stream, "job", Clock()) as progress:
-            progress.phase("load")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert stream.getvalue().endswith("job: stopped in load by KeyboardInterrupt\n")
-
-
-def test_lines_hold_no_control_characters() -> None:
+def test_lines_hold_no_control_characters_escapes_where_a_stream_is_not_utf_8_and_nobody_need_read_them() -> None:
     stream = io.StringIO()
     nasty = samples.decision(reason="key \x1b[31m\nred\r \u202e")
-    with PlainProgress(stream, "jo\x1bb", Clock()) as progress:
+    with plain(stream, name="jo\x1bb") as progress:
         progress.phase("st\nream\x07")
         show(progress, samples.with_stage(at_share(0.5), REDUCER, decisions=(nasty,)))
     assert all(line.isprintable() for line in stream.getvalue().split("\n"))
-
-
-def test_a_stream_that_is_not_utf_8_gets_escapes() -> None:
     raw = io.BytesIO()
-    with PlainProgress(io.TextIOWrapper(raw, encoding="ascii"), "job", Clock()) as progress:
+    with plain(io.TextIOWrapper(raw, encoding="ascii")) as progress:
         progress.phase("東京")
         assert b"\\u6771\\u4eac" in raw.getvalue()
 
-
-def test_a_reader_that_went_away_does_not_stop_the_job() -> None:
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError
 
-    with PlainProgress(Gone(), "job", Clock()) as progress:
-        progress.phase("stream")
+    with plain(Gone()) as progress:
         show(progress, at_share(0.5))
-
-
-def test_a_line_names_the_stage_that_limits_the_run() -> None:
-    lines = fed([samples.graph_snapshot(at=at) for at in (0.0, 1.5, 3.0)], seconds_apart=30)
-    assert lines[-1].endswith("longest queue 30.0k (priced 0), 2 redistributions, priced limits the run")
-    assert lines[0].startswith("redistribution 1 for priced 1: ")
+    stream.close()
+    with make_progress("auto", stream) as progress:
+        progress.phase("stream")

@@ -32,7 +32,7 @@ def words(loads: Sequence[int], hottest: int, strategy: str, grouping: str = "ri
     return " ".join(" ".join(lines(samples.word_count(loads, **changes))).split())
 
 
-def test_a_plan_of_a_mapper_and_a_reducer_is_compact() -> None:
+def test_a_plan_of_a_mapper_and_a_reducer_is_compact_and_the_whole_job_comes_last_if_it_is_wanted() -> None:
     assert lines(samples.word_count(), 80) == [
         "mapper  read parquet, 2 tasks, 20,000,000 rows, 100,000 sampled",
         "└── map words ->",
@@ -50,9 +50,6 @@ def test_a_plan_of_a_mapper_and_a_reducer_is_compact() -> None:
         "key  share  records",
         "the   7.8%    9,300",
     ]
-
-
-def test_the_whole_job_comes_last_and_only_if_it_is_wanted() -> None:
     brief, whole = lines(samples.word_count()), lines(samples.word_count(), verbose=True)
     assert whole[: len(brief) + 2] == [*brief, "", "resolved job"] and len(whole) > len(brief) + 2
 
@@ -69,19 +66,10 @@ def test_a_chain_shows_rates_as_far_as_they_are_known_and_the_key_that_is_too_ho
     ]
 
 
-def test_a_stage_that_several_feed_is_drawn_once_and_referred_to_elsewhere() -> None:
-    assert lines(samples.bargains(), 100)[:9] == [
-        "trades  read Trades, 2 tasks, 4,000,000 rows, 100,000 sampled",
-        "└── key by symbol ->",
-        "    vwap  reduce Vwap by symbol, 4 tasks, ~4.00M records, S 0.173: slightly uneven, hot key symbol0",
-        "    └── key by symbol (sample: 100 records) ->",
-        "        matched  inner join by symbol, 4 tasks, sample: 100,100 records, S 0.186: slightly uneven,",
-        "                 hot key symbol0",
-        "        └── filter is_bargain, map savings, key by symbol ->",
-        "            alerts  reduce Alerts by symbol, 2 tasks, sample: 5,000 records, S 0.040: even",
-        "quotes  read Quotes, 2 tasks, 6,000,000 rows, 100,000 sampled",
-    ]
-    assert lines(samples.bargains(), 100)[9] == "└── key by symbol (~6.00M records) -> matched, above"
+def test_a_tree_that_is_too_deep_goes_on_further_down() -> None:
+    shown = lines(samples.chain(16), 80)
+    place = next(place for place, line in enumerate(shown) if line.strip() == "└── key by a -> stage11, below")
+    assert shown[place + 1] == "stage11  map something, 2 tasks, ~2.00k records"
 
 
 def test_a_terminal_that_knows_ascii_only_gets_a_tree_and_bars_of_it() -> None:
@@ -116,55 +104,36 @@ def test_every_stage_is_drawn_once_in_full_and_no_line_is_too_wide(made: Callabl
     assert len(references) == len(forecast.edges) - len(inner)
 
 
-def test_a_tree_that_is_too_deep_goes_on_further_down() -> None:
-    shown = lines(samples.chain(16), 80)
-    place = next(place for place, line in enumerate(shown) if line.strip() == "└── key by a -> stage11, below")
-    assert shown[place + 1] == "stage11  map something, 2 tasks, ~2.00k records"
-
-
 def test_two_edges_between_the_same_stages_are_both_drawn() -> None:
-    forecast = samples.forecast(
-        [samples.source("a", "read A"), samples.operator("b", "map f", 30)],
-        ("a", "b", ["filter g"], 10),
-        ("a", "b", ["filter h"], 20),
-    )
-    assert lines(forecast)[1:] == [
+    stages = [samples.source("a", "read A"), samples.operator("b", "map f", 30)]
+    edges = ("a", "b", ["filter g"], 10), ("a", "b", ["filter h"], 20)
+    assert lines(samples.forecast(stages, *edges))[1:] == [
         "├── filter g (~2.00k records) ->",
         "│   b  map f, 2 tasks, ~6.00k records",
         "└── filter h (~4.00k records) -> b, above",
     ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "facts"),
-    [
+def test_a_source_says_what_is_known_of_its_rows() -> None:
+    for changes, facts in (
         ({"rows": 100_000}, "2 tasks, 100,000 rows"),
         ({"rows": None}, "2 tasks, 100,000 rows sampled"),
         ({"rate": 1_000.0, "rows": None}, "2 tasks, 1.00k records/s, 100,000 rows sampled"),
         ({"tasks": 1, "rows": 1, "sampled": 1}, "1 task, 1 row"),
-    ],
-    ids=["whole", "not counted", "paced", "one row"],
-)
-def test_a_source_says_what_is_known_of_its_rows(changes: dict[str, Any], facts: str) -> None:
-    source = samples.source("mapper", "read parquet", **changes)
-    assert lines(samples.forecast([source])) == [f"mapper  read parquet, {facts}"]
+    ):
+        source = samples.source("mapper", "read parquet", **changes)
+        assert lines(samples.forecast([source])) == [f"mapper  read parquet, {facts}"]
+
+
+SPLITS = "dpa will split it over tasks if its records have to wait"
 
 
 @pytest.mark.parametrize(
     ("changes", "advice"),
     [
-        (
-            {"strategy": "adaptive"},
-            "dpa will split it over tasks if its records have to wait; a combiner may leave nothing to split",
-        ),
-        (
-            {"strategy": "adaptive", "combinable": False},
-            "dpa will split it over tasks if its records have to wait task",
-        ),
-        (
-            {"strategy": "halving"},
-            "only the strategy `adaptive`, a grouping that splits keys, or a combiner helps",
-        ),
+        ({"strategy": "adaptive"}, f"{SPLITS}; a combiner may leave nothing to split"),
+        ({"strategy": "adaptive", "combinable": False}, f"{SPLITS} task"),
+        ({"strategy": "halving"}, "only the strategy `adaptive`, a grouping that splits keys, or a combiner helps"),
         (
             {"strategy": "none", "grouping": "key", "combinable": False},
             "only the strategy `adaptive` or a grouping that splits keys helps",
@@ -182,46 +151,31 @@ def test_a_key_that_is_more_than_an_even_share_is_named_with_what_helps(changes:
     assert "S 0.467: uneven, hot key a" in text
 
 
-def test_a_hot_key_does_not_matter_where_its_records_are_folded_before_they_are_sent() -> None:
+def test_a_hot_key_does_not_matter_where_its_records_are_folded_first_or_its_grouping_splits_it() -> None:
     text = words((26, 24, 25, 25), 60, "adaptive")
     assert "without balancing: already even" in text
     assert "S 0.013: even" in text
     assert "alone" not in text
-
-
-def test_hot_keys_are_left_out_where_none_is() -> None:
+    text = words((40, 20, 20, 20), 40, "none", "w_choices")
+    assert "skew S 0.200, by the grouping `w_choices`, on tasks of equal speed: slightly uneven" in text
+    assert "alone" not in text
+    assert "task records share" in text, "nor is a ring shown"
     assert "hot keys of the sample key share records a 10.0% 10" in words((25, 25, 25, 25), 10, "adaptive")
     assert "hot keys" not in words((25, 25, 25, 25), 1, "adaptive", distinct=100)
 
 
-@pytest.mark.parametrize(
-    ("loads", "word"), [((25, 25), "even"), ((55, 45), "slightly uneven"), ((80, 20), "uneven")], ids=lambda case: case
-)
-def test_a_sample_is_called(loads: tuple[int, ...], word: str) -> None:
-    text = words(loads, 0, "adaptive")
-    assert re.search(rf"S 0\.\d+: {word} ", text)
-    assert f"without balancing: {'already even' if word == 'even' else word} task" in text
-
-
-def test_no_advice_on_a_hot_key_and_no_ring_is_given_to_a_grouping_that_splits_keys() -> None:
-    text = words((40, 20, 20, 20), 40, "none", "w_choices")
-    assert "skew S 0.200, by the grouping `w_choices`, on tasks of equal speed: slightly uneven" in text
-    assert "alone" not in text
-    assert "task records share" in text
-
-
-@pytest.mark.parametrize("loads", [(260,), (0, 0, 0)], ids=["one task", "no records of the sample"])
-def test_nothing_is_said_of_the_evenness_of(loads: tuple[int, ...]) -> None:
-    forecast = samples.forecast([samples.source("a", "read A"), samples.keyed("b", "reduce Sum by c", loads)])
-    text = "\n".join(lines(forecast))
-    assert "S 0" not in text
-    assert "task  tokens" not in text
-
-
-def test_of_many_tasks_only_the_first_are_listed() -> None:
-    shown = lines(samples.word_count(tuple(range(100)), hottest=0))
-    assert shown[-1] == f"and {100 - MAX_TASKS} more tasks"
-    assert shown[-2].split()[0] == str(MAX_TASKS - 1)
+def test_a_sample_is_called_as_even_as_it_is_and_nothing_is_said_of_one_task_or_no_records() -> None:
+    for loads, word in (((25, 25), "even"), ((55, 45), "slightly uneven"), ((80, 20), "uneven")):
+        text = words(loads, 0, "adaptive")
+        assert re.search(rf"S 0\.\d+: {word} ", text)
+        assert f"without balancing: {'already even' if word == 'even' else word} task" in text
+    for loads in ((260,), (0, 0, 0)):
+        stages = [samples.source("a", "read A"), samples.keyed("b", "reduce Sum by c", loads)]
+        text = "\n".join(lines(samples.forecast(stages)))
+        assert "S 0" not in text
+        assert "task  tokens" not in text
+    *_, last, more = lines(samples.word_count(tuple(range(100)), hottest=0))
+    assert (last.split()[0], more) == (str(MAX_TASKS - 1), f"and {100 - MAX_TASKS} more tasks")
 
 
 @pytest.mark.parametrize("key", NASTY_KEYS, ids=lambda key: repr(key)[:20])
@@ -231,24 +185,19 @@ def test_no_key_and_no_name_disturbs_the_terminal(key: Any) -> None:
     shown = lines(samples.forecast(stages, ("a", name, [f"map {name}"], 100)), 80)
     assert all(line.isprintable() for line in shown)
     assert "└── map two\\nlines[bold]\\x1b[31m ->" in shown
-
-
-class Gone(io.StringIO):
-    """A pipe whose reader has gone away."""
-
-    def write(self, text: str) -> int:
-        if text:
-            raise BrokenPipeError
-        return 0
+    shown = lines(samples.word_count((90, 10), key="東京", hottest=90), 100, "ascii")
+    assert any("\\u6771" in line for line in shown), "a stream that is not UTF-8 gets escapes"
 
 
 def test_a_plan_that_nobody_reads_any_more_does_not_end_the_process() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            if text:
+                raise BrokenPipeError
+            return 0
+
     with pytest.raises(BrokenPipeError):
         show_plan(samples.word_count(), Gone(), width=100)
-
-
-def test_a_stream_that_is_not_utf_8_gets_a_plan_with_escapes() -> None:
-    assert any("\\u6771" in line for line in lines(samples.word_count((90, 10), key="東京", hottest=90), 100, "ascii"))
 
 
 @every_sample
@@ -258,10 +207,8 @@ def test_json_has_every_stage_and_edge_with_its_estimate(made: Callable[[], Fore
     assert list(plan) == ["schema", "config", "stages", "edges", "joins", "placement"]
     assert plan["schema"] == "dpa-plan-2"
     assert [stage["name"] for stage in plan["stages"]] == [stage.name for stage in forecast.stages]
-    assert [(edge["source"], edge["target"]) for edge in plan["edges"]] == [
-        (edge.source, edge.target) for edge in forecast.edges
-    ]
-    for part, estimate in zip(plan["edges"], forecast.edge_estimates, strict=True):
+    for part, edge, estimate in zip(plan["edges"], forecast.edges, forecast.edge_estimates, strict=True):
+        assert (part["source"], part["target"]) == (edge.source, edge.target)
         assert part["estimate"] == {"amount": estimate.amount, "basis": estimate.basis.value, "exact": estimate.exact}
 
 
