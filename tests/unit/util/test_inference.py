@@ -1,7 +1,5 @@
 """The type of Python objects does not depend on which of them come together: in a share, a batch or an input."""
 
-from __future__ import annotations
-
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -51,9 +49,8 @@ def result(values: list[Any], reducers: int) -> pa.Table:
     """A key for each value, so many that they lie on different reducers."""
     keys = [(f"{number}", value) for number in range(10) for value in values]
     named = [(f"{number} {place}", value) for place, (number, value) in enumerate(keys)]
-    return run_local(
-        lambda record: [named[record["i"]]], Last, [{"i": i} for i in range(len(named))], reducers=reducers
-    )
+    data = [{"i": i} for i in range(len(named))]
+    return run_local(lambda record: [named[record["i"]]], Last, data, reducers=reducers)
 
 
 @pytest.mark.parametrize(("values", "kind"), TOGETHER.values(), ids=TOGETHER)
@@ -89,23 +86,18 @@ def test_states_are_of_one_type_however_values_fall_into_batches(batch_records: 
 
 @pytest.mark.parametrize(("reducer", "kind"), [(Sum(), pa.decimal128(12, 1)), (Mean(), pa.decimal128(6, 5))])
 def test_a_batch_of_nulls_alone_does_not_change_the_type(reducer: Any, kind: pa.DataType) -> None:
-    pairs = [("a", Decimal("1.5")), ("b", None), ("a", None)]
+    pairs, data = [("a", Decimal("1.5")), ("b", None), ("a", None)], [{"i": i} for i in range(3)]
     for reducers, batch_records in ((1, 10), (4, 10), (4, 1)):
-        data = [{"i": i} for i in range(3)]
-        table = run_local(
-            lambda record: [pairs[record["i"]]], reducer, data, reducers=reducers, batch_records=batch_records
-        )
+        sizes = {"reducers": reducers, "batch_records": batch_records}
+        table = run_local(lambda record: [pairs[record["i"]]], reducer, data, **sizes)
         assert table["value"].to_pylist() == [Decimal("1.5"), None]
         assert table.schema.field("value").type == kind
 
 
-def test_inline_records_lose_no_time_of_day() -> None:
+def test_inline_records_lose_no_time_of_day_and_the_sum_of_no_booleans_is_of_the_type_of_any_other() -> None:
     with pytest.raises(TableError, match="column 'at' of the records mixes date and datetime"):
         as_table([{"at": DAY}, {"at": NOON}])
     assert as_table([1, 2**63])["value"].to_pylist() == [1, 2**63]
-
-
-def test_the_sum_of_no_booleans_is_of_the_type_of_any_other() -> None:
     table = pa.table({"key": ["a"], "v": [True]})
     kinds = [run_local(None, Sum("v"), rows).schema.field("v").type for rows in (table, table.slice(1))]
     assert kinds == [pa.int64(), pa.int64()]

@@ -11,13 +11,15 @@ from typing import Any
 from urllib.error import URLError
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from output_samples import job
 
+from dpa._util.disk import is_full, why, writing
 from dpa._util.outages import Outages, may_pass
 from dpa.driver.outputs import Publication
-from dpa.errors import CheckpointDamagedError, CheckpointStoreError, ConfigError, TableError
+from dpa.errors import CheckpointDamagedError, CheckpointStoreError, ConfigError, JobFailedError, TableError
 from dpa.execution import rows
 from dpa.execution.rows import Portions
 from dpa.sinks.objects import ResultFiles
@@ -116,6 +118,12 @@ def failing_until(clock: Clock, until: float, error: Exception) -> Callable[[], 
     return action
 
 
+def begun(clock: Clock, patience: float | None = None, said: Callable[[str], object] = str) -> Outages:
+    outages = Outages()
+    outages.begin(patience, said, clock.wait, clock)
+    return outages
+
+
 def test_before_a_job_begins_nothing_is_waited_for(clock: Clock) -> None:
     with pytest.raises(ConnectionError):
         Outages().bear(failing_until(clock, 1, ConnectionError("no")), patience=1e9)
@@ -124,31 +132,23 @@ def test_before_a_job_begins_nothing_is_waited_for(clock: Clock) -> None:
 
 def test_a_place_is_asked_until_it_answers_and_what_is_waited_for_is_said_less_and_less_often(clock: Clock) -> None:
     said: list[str] = []
-    outages = Outages()
-    outages.begin(None, said.append, clock.wait, clock)
+    outages = begun(clock, said=said.append)
     assert outages.bear(failing_until(clock, 9_000, raised(TimeoutError("late"))), what="Kafka") == "done"
     assert said[0] == "waits: Kafka: a place: what it said"
     assert said[1] == "waits, for 11 s so far: Kafka: a place: what it said"
-    assert [text.split(" so far")[0] for text in said[2:5]] == [
-        "waits, for 61 s",
-        "waits, for 601 s",
-        "waits, for 3601 s",
-    ]
+    assert [text.split(" s so far")[0] for text in said[2:5]] == [f"waits, for {at}" for at in (61, 601, 3601)]
     assert said[-1].startswith("continues: Kafka answers again, after 900") and len(said) == 7
 
 
 @pytest.mark.parametrize(("own", "least"), [(None, 60), (7, 7)])
 def test_patience_ends_and_an_input_may_have_its_own(clock: Clock, own: float | None, least: float) -> None:
-    outages = Outages()
-    outages.begin(60, lambda words: None, clock.wait, clock)
     with pytest.raises(ConnectionError):
-        outages.bear(failing_until(clock, 1e6, ConnectionError("no")), patience=own)
+        begun(clock, 60).bear(failing_until(clock, 1e6, ConnectionError("no")), patience=own)
     assert least <= clock.now <= least + 5
 
 
 def test_a_process_that_is_to_end_waits_no_longer_and_what_stays_is_raised_at_once(clock: Clock) -> None:
-    outages = Outages()
-    outages.begin(None, lambda words: None, clock.wait, clock)
+    outages = begun(clock)
     with pytest.raises(PermissionError):
         outages.bear(failing_until(clock, 1e6, PermissionError("no")))
     assert clock.now == 0
@@ -178,27 +178,24 @@ class Shaky:
             yield pa.record_batch({"n": pa.array(range(number, stop))})
 
 
-def read(split: Any) -> list[int]:
-    portions = Portions(split)
-    portions.at_once = 2
-    return [n for batch in portions.batches(3) for n in batch["n"].to_pylist()]
-
-
 def test_a_split_is_read_on_where_it_was(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    outages = Outages()
-    outages.begin(None, lambda words: None, clock.wait, clock)
-    monkeypatch.setattr(rows, "HERE", outages)
+    def read(split: Any) -> list[int]:
+        portions = Portions(split)
+        portions.at_once = 2
+        return [n for batch in portions.batches(3) for n in batch["n"].to_pylist()]
+
+    monkeypatch.setattr(rows, "HERE", begun(clock))
     assert read(Shaky([0, 0, 6, 7, 19])) == list(range(20))
     monkeypatch.setattr(rows, "HERE", Outages())
     with pytest.raises(TableError):
         read(Shaky([6]))
 
 
-def test_a_result_is_begun_again_whose_place_has_failed_in_the_middle(
+def test_a_result_whose_place_failed_is_begun_again(
     clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = str(tmp_path / "out")
-    begun = Publication(job(place), ResultFiles(Target(place, "overwrite")), "output")
+    publication = Publication(job(place), ResultFiles(Target(place, "overwrite")), "output")
     failures, put = [OSError(errno.ESTALE, "stale file handle")], DirectoryFiles.put
 
     def shaky(files: DirectoryFiles, *arguments: Any) -> Any:
@@ -207,7 +204,48 @@ def test_a_result_is_begun_again_whose_place_has_failed_in_the_middle(
         return put(files, *arguments)
 
     monkeypatch.setattr(DirectoryFiles, "put", shaky)
-    begun.outages.begin(None, lambda words: None, clock.wait, clock)
+    publication.outages.begin(None, lambda words: None, clock.wait, clock)
     clock.ends_at = 100
-    with begun:
+    with publication:
         assert not failures and clock.now < 100, "it does not wait for a lock that is its own"
+
+
+SPARK = """An error occurred while calling o42.parquet.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 0.0 failed 1 times
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:1)
+Caused by: java.io.IOException: No space left on device
+"""
+RAY = "Failed to put object.\nThe local object store is full and the local disk's utilization is over capacity (95%)."
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device", "a/b"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        OSError("[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device"),
+        RuntimeError(SPARK),
+        RuntimeError(RAY),
+    ],
+    ids=["errno", "quota", "Arrow", "Spark", "Ray"],
+)
+def test_a_full_disk_is_known_and_named_first(error: Exception) -> None:
+    assert is_full(error)
+    assert why(error).startswith("the disk is full: ")
+    assert "\n" not in why(error)
+
+
+def test_other_errors_are_not_a_full_disk_and_what_cannot_be_written_fails_the_job_and_is_named(tmp_path: Path) -> None:
+    error = PermissionError(errno.EACCES, "Permission denied", "a")
+    assert not is_full(error)
+    assert why(error) == "[Errno 13] Permission denied: 'a'"
+    place = tmp_path / "none" / "such.parquet"
+    with pytest.raises(JobFailedError, match=rf"No such file or directory.*, writing {place}"), writing(place):
+        place.write_text("")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_what_arrow_says_of_a_full_device_is_known() -> None:
+    full = pa.OSFile("/dev/full", mode="w")  # not its name: pyarrow removes what it could not write
+    with pytest.raises(JobFailedError, match=r"^the disk is full: .*, writing a$"), writing("a"), full:
+        pq.write_table(pa.table({"a": list(range(100_000))}), full)

@@ -1,12 +1,14 @@
+import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from dpa._util.sharing import Background, Shared
+from dpa._util.sharing import OWN_ENVIRONMENT, Background, Shared, environment
 
 
 class Events:
@@ -24,6 +26,12 @@ class Events:
             yield self.times
         finally:
             self.seen.append(f"leave {self.times}")
+
+
+@contextmanager
+def broken() -> Iterator[int]:
+    raise OSError("no")
+    yield 0
 
 
 def test_the_first_enters_and_the_last_leaves_in_whatever_order_they_end() -> None:
@@ -69,32 +77,21 @@ def test_what_is_only_kept_is_replaced_if_it_is_another_or_lives_no_more() -> No
     assert events.seen == [f"{what} {number}" for number in (1, 2, 3) for what in ("enter", "leave")]
 
 
-def test_an_error_of_one_leaves_the_others_alone() -> None:
+def test_an_error_of_one_leaves_the_others_alone_and_what_cannot_be_entered_is_tried_again_by_the_next() -> None:
     shared, events = Shared[int](), Events()
-    with shared.use(events):
+    with pytest.raises(OSError), shared.use(broken):
+        pass
+    with shared.use(events) as value:
+        assert value == 1
         with pytest.raises(RuntimeError), shared.use(events):
             raise RuntimeError
         assert events.seen == ["enter 1"]
     assert events.seen == ["enter 1", "leave 1"]
 
 
-def test_what_cannot_be_entered_is_tried_again_by_the_next() -> None:
-    shared, events = Shared[int](), Events()
-
-    @contextmanager
-    def broken() -> Iterator[int]:
-        raise OSError("no")
-        yield 0
-
-    with pytest.raises(OSError), shared.use(broken):
-        pass
-    with shared.use(events) as value:
-        assert value == 1
-
-
 def test_who_comes_while_it_is_entered_in_another_thread_waits_and_gets_the_same() -> None:
     shared, events = Shared[int](), Events()
-    entering, go_on, got = threading.Event(), threading.Event(), []
+    entering, go_on, both_are_in = threading.Event(), threading.Event(), threading.Barrier(2)
 
     @contextmanager
     def slow() -> Iterator[int]:
@@ -103,21 +100,16 @@ def test_who_comes_while_it_is_entered_in_another_thread_waits_and_gets_the_same
         with events() as value:
             yield value
 
-    both_are_in = threading.Barrier(2)
-
-    def work() -> None:
+    def work() -> int:
         with shared.use(slow) as value:
             both_are_in.wait(60)
-            got.append(value)
+            return value
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    entering.wait(60)
-    go_on.set()
-    for thread in threads:
-        thread.join(60)
-    assert got == [1, 1]
+    with ThreadPoolExecutor(2) as pool:
+        got = [pool.submit(work) for _ in range(2)]
+        entering.wait(60)
+        go_on.set()
+    assert [each.result() for each in got] == [1, 1]
     assert events.seen == ["enter 1", "leave 1"]
 
 
@@ -139,43 +131,29 @@ def test_a_context_in_the_background_is_entered_and_left_in_one_thread_while_the
     assert entered is left is not threading.current_thread()
 
 
-def test_a_block_that_ends_while_its_context_is_entered_in_the_background_leaves_it() -> None:
-    ending, events = threading.Event(), Events()
+def test_a_context_in_the_background_is_left_once_if_its_block_ends_meanwhile_or_leaves_it_before() -> None:
+    ending, left, events = threading.Event(), threading.Event(), Events()
 
     @contextmanager
     def slow() -> Iterator[int]:
         assert ending.wait(60)
         with events() as value:
             yield value
+        left.set()
 
     with pytest.raises(RuntimeError), Background(slow()):
         ending.set()
         raise RuntimeError
     assert events.seen == ["enter 1", "leave 1"]
-
-
-def test_a_context_in_the_background_can_be_left_before_its_block_ends_and_is_left_once() -> None:
-    left, seen = threading.Event(), []
-
-    @contextmanager
-    def noted() -> Iterator[None]:
-        yield
-        seen.append("left")
-        left.set()
-
-    with Background(noted()) as background:
-        background.value()
+    left.clear()
+    with Background(slow()) as background:
+        assert background.value() == 2
         background.leave()
         assert left.wait(60)
-    assert seen == ["left"]
+    assert events.seen[2:] == ["enter 2", "leave 2"]
 
 
 def test_what_cannot_be_entered_in_the_background_is_raised_to_who_asks_for_its_value_and_to_nobody_else() -> None:
-    @contextmanager
-    def broken() -> Iterator[int]:
-        raise OSError("no")
-        yield 0
-
     with Background(broken()) as background, pytest.raises(OSError, match="no"):
         background.value()
     with Background(broken()):
@@ -211,3 +189,26 @@ entered.wait()
 def test_what_a_job_in_another_thread_has_started_lasts_when_the_main_thread_ends() -> None:
     done = subprocess.run([sys.executable, "-c", OUTLIVES_THE_MAIN_THREAD], capture_output=True, text=True, check=False)
     assert (done.stderr, done.stdout) == ("", "running True True\n" + 2 * "left True True\n")
+
+
+def test_variables_are_set_for_the_block_and_are_then_what_they_were(monkeypatch) -> None:
+    monkeypatch.setenv("DPA_TEST_OLD", "before")
+    monkeypatch.delenv("DPA_TEST_NEW", raising=False)
+    with environment({"DPA_TEST_OLD": "within", "DPA_TEST_NEW": "within"}):
+        assert (os.environ["DPA_TEST_OLD"], os.environ["DPA_TEST_NEW"]) == ("within", "within")
+    assert (os.environ["DPA_TEST_OLD"], os.environ.get("DPA_TEST_NEW")) == ("before", None)
+
+
+def test_who_starts_processes_in_another_thread_sees_nothing_of_them() -> None:
+    waiting = threading.Event()
+
+    def start() -> str | None:
+        waiting.set()
+        with OWN_ENVIRONMENT:
+            return os.environ.get("DPA_TEST_NEW")
+
+    with ThreadPoolExecutor(1) as pool:
+        with environment({"DPA_TEST_NEW": "within"}):
+            seen = pool.submit(start)
+            assert waiting.wait(60)
+        assert seen.result(60) is None

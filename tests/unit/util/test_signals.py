@@ -7,6 +7,7 @@ import threading
 import types
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,24 @@ from dpa.driver.interrupts import Interrupts
 from dpa.telemetry.tracker import TrackedSnapshot
 
 
-def test_an_interrupt_is_held_back_until_the_block_has_ended() -> None:
-    reached = False
-    with pytest.raises(KeyboardInterrupt), interrupts_held():
-        signal.raise_signal(signal.SIGINT)
-        reached = True
-    assert reached
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """The handlers are afterwards what they were before."""
+    before = {number: signal.getsignal(number) for number in ENDING}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_an_interrupt_is_held_back_until_the_block_has_ended_but_a_second_one_gets_through() -> None:
+    for times in (1, 2):
+        reached = 0
+        with pytest.raises(KeyboardInterrupt), interrupts_held():
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+                reached += 1
+        assert reached == 1
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_block_that_holds_an_interrupt_back_can_be_hurried_and_may_then_fail() -> None:
@@ -37,16 +49,6 @@ def test_a_block_that_holds_an_interrupt_back_can_be_hurried_and_may_then_fail()
         raise OSError("what was started has been killed")
 
 
-@pytest.fixture
-def handlers() -> Iterator[None]:
-    """The handlers are afterwards what they were before."""
-    before = {number: signal.getsignal(number) for number in ENDING}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("number", ENDING[1:], ids=str)
 def test_the_others_are_held_back_too_and_count_once(number: int) -> None:
     seen: list[int] = []
@@ -58,7 +60,6 @@ def test_the_others_are_held_back_too_and_count_once(number: int) -> None:
     assert seen == [number]
 
 
-@pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("context", [interrupts_held, Interrupts])
 def test_what_nohup_ignores_stays_ignored(context: Callable[[], AbstractContextManager[object]]) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -68,7 +69,6 @@ def test_what_nohup_ignores_stays_ignored(context: Callable[[], AbstractContextM
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
-@pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("number", ENDING, ids=str)
 def test_each_of_them_interrupts_a_job_but_only_ctrl_c_does_so_twice(number: int) -> None:
     before = signal.getsignal(number)
@@ -82,7 +82,6 @@ def test_each_of_them_interrupts_a_job_but_only_ctrl_c_does_so_twice(number: int
     assert signal.getsignal(number) == before
 
 
-@pytest.mark.usefixtures("handlers")
 def test_the_first_ctrl_c_closes_an_input_that_is_open_and_the_second_interrupts() -> None:
     with Interrupts() as context:
         context.update(TrackedSnapshot("stream", 0.0, 0, (), is_open=True))
@@ -108,11 +107,8 @@ except BaseException:  # as modules written in C do
 """
 
 
-@pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGQUIT"])
-def test_an_interrupt_waits_for_a_running_import_which_could_swallow_it(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_waits_for_a_running_import(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imported = _import(SWALLOWING.format(times=1, name=name), tmp_path, monkeypatch)
     with Interrupts(), pytest.raises(KeyboardInterrupt):
         module = imported()
@@ -120,46 +116,33 @@ def test_an_interrupt_waits_for_a_running_import_which_could_swallow_it(
         threading.Event().wait(60)
 
 
-@pytest.mark.usefixtures("handlers")
-def test_an_interrupt_that_waits_when_the_job_ends_is_raised_then(
+def test_an_interrupt_that_waits_is_raised_at_the_jobs_end_and_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(interrupts, "_LOOK_SECONDS", 60.0)
-    imported = _import(SWALLOWING.format(times=1, name="SIGTERM"), tmp_path, monkeypatch)
     ended = False
     with pytest.raises(KeyboardInterrupt), Interrupts():
-        imported()
+        _import(SWALLOWING.format(times=1, name="SIGTERM"), tmp_path, monkeypatch)()
         ended = True
     assert ended
-
-
-@pytest.mark.usefixtures("handlers")
-def test_an_error_in_the_place_of_an_interrupt_is_one() -> None:
-    with pytest.raises(KeyboardInterrupt), Interrupts():
-        try:
-            signal.raise_signal(signal.SIGTERM)
-        finally:
-            raise OSError("Transport endpoint is not connected")
-
-
-def test_other_errors_stay_what_they_are() -> None:
-    with pytest.raises(OSError, match="not connected"), Interrupts():
-        raise OSError("Transport endpoint is not connected")
-
-
-@pytest.mark.usefixtures("handlers")
-def test_one_that_has_waited_is_raised_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interrupts, "_LOOK_SECONDS", 60.0)
-    imported = _import(SWALLOWING.format(times=1, name="SIGTERM"), tmp_path, monkeypatch)
     with Interrupts() as context:
-        imported()
+        _import(SWALLOWING.format(times=1, name="SIGTERM"), tmp_path, monkeypatch)()
         with pytest.raises(KeyboardInterrupt):
             context.check()
         signal.raise_signal(signal.SIGTERM)
         context.check()
 
 
-@pytest.mark.usefixtures("handlers")
+def test_an_error_in_the_place_of_an_interrupt_is_one_and_other_errors_stay_what_they_are() -> None:
+    with pytest.raises(KeyboardInterrupt), Interrupts():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            raise OSError("Transport endpoint is not connected")
+    with pytest.raises(OSError, match="not connected"), Interrupts():
+        raise OSError("Transport endpoint is not connected")
+
+
 def test_an_interrupt_waits_while_another_thread_imports_what_is_imported(tmp_path: Path) -> None:
     name, began, ends = f"slow_{uuid.uuid4().hex}", threading.Event(), threading.Event()
     (tmp_path / f"{name}.py").write_text("import sys\nsys.modules['slow_hook'].waits()\n")
@@ -184,32 +167,24 @@ def test_an_interrupt_waits_while_another_thread_imports_what_is_imported(tmp_pa
         del sys.modules["slow_hook"]
 
 
-@pytest.mark.usefixtures("handlers")
-def test_an_import_that_does_not_end_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interrupts, "_WAIT_SECONDS", 0.05)
-    endless = SWALLOWING.format(times=1, name="SIGTERM").replace(
-        "except", "    import threading; threading.Event().wait(60)\nexcept"
-    )
-    imported = _import(endless, tmp_path, monkeypatch)
-    with Interrupts() as context:
-        assert imported().swallowed
-        with pytest.raises(KeyboardInterrupt):
-            context.check()
-
-
-@pytest.mark.usefixtures("handlers")
-def test_a_second_ctrl_c_interrupts_an_import_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    imported = _import(SWALLOWING.format(times=2, name="SIGINT"), tmp_path, monkeypatch)
-    with Interrupts() as context:
-        assert imported().swallowed
-        with pytest.raises(KeyboardInterrupt):
-            context.check()
-
-
-@pytest.mark.usefixtures("handlers")
-def test_a_job_that_is_run_by_a_module_while_it_is_imported_can_be_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("times", "name", "waits"),
+    [(1, "SIGTERM", "    import threading; threading.Event().wait(60)\n"), (2, "SIGINT", "")],
+)
+def test_an_import_that_does_not_end_is_interrupted_and_by_a_second_ctrl_c_any(
+    times: int, name: str, waits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if waits:
+        monkeypatch.setattr(interrupts, "_WAIT_SECONDS", 0.05)
+    code = SWALLOWING.format(times=times, name=name).replace("except", f"{waits}except")
+    imported = _import(code, tmp_path, monkeypatch)
+    with Interrupts() as context:
+        assert imported().swallowed
+        with pytest.raises(KeyboardInterrupt):
+            context.check()
+
+
+def test_a_job_that_is_run_by_an_import_can_be_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = textwrap.indent(SWALLOWING.format(times=1, name="SIGINT"), "    ")
     runs = f"from dpa.driver.interrupts import Interrupts\nwith Interrupts():{job}"
     assert _import(runs, tmp_path, monkeypatch)().swallowed
@@ -230,23 +205,10 @@ def test_a_process_does_not_receive_what_a_terminal_sends_to_all() -> None:
     assert signal.SIGHUP not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-def test_a_second_interrupt_gets_through() -> None:
-    reached = False
-    with pytest.raises(KeyboardInterrupt), interrupts_held():
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
-        reached = True
-    assert not reached
-
-
 def test_outside_of_the_main_thread_no_handler_is_touched() -> None:
-    seen: list[object] = []
-
-    def look() -> None:
+    def look() -> object:
         with interrupts_held():
-            seen.append(signal.getsignal(signal.SIGINT))
+            return signal.getsignal(signal.SIGINT)
 
-    thread = threading.Thread(target=look)
-    thread.start()
-    thread.join()
-    assert seen == [signal.default_int_handler]
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(look).result() is signal.default_int_handler
