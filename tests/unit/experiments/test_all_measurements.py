@@ -27,18 +27,12 @@ def chosen(names: Sequence[str] = (), max_changed: float = 0.0, *, again: bool =
     return [each.name for each in selected(ALL, names, max_changed, again=again) if each.is_chosen]
 
 
-def test_a_result_whose_code_is_the_same_is_left_out() -> None:
+def test_a_result_whose_code_is_the_same_or_fresh_enough_is_left_out() -> None:
     assert chosen() == ["old", "dirty", "lost"]
     assert chosen(["fresh", "old"]) == ["old"]
     assert chosen(["fresh", "old"], again=True) == ["fresh", "old"]
-
-
-def test_what_is_fresh_enough_is_left_out_if_asked_for() -> None:
     assert chosen(max_changed=0.05) == ["dirty", "lost"]
     assert chosen(max_changed=0.04) == ["old", "dirty", "lost"]
-
-
-def test_a_result_that_does_not_exist_is_refused_with_those_that_do() -> None:
     with pytest.raises(SystemExit, match="there is no result nw; there are fresh, old, dirty, lost"):
         selected(ALL, ["nw"])
 
@@ -51,7 +45,7 @@ def test_the_list_has_the_age_of_each_result_and_what_would_run() -> None:
     assert lines[-1] == "2 to be measured, 4 min by earlier times"
 
 
-def test_a_failure_does_not_lose_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_loses_no_others_and_an_interrupt_says_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     begun: list[str] = []
 
     def run(each: Measurement) -> str:
@@ -66,19 +60,18 @@ def test_a_failure_does_not_lose_the_others(capsys: pytest.CaptureFixture[str]) 
     assert "[2/4] old: python -m experiments.old (5 min left, by earlier times)" in said.err
     assert measure_all(ALL, lambda each: "") == 0
 
-
-def test_an_interrupt_ends_it_with_a_table_of_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
-    def run(each: Measurement) -> str:
+    def interrupted(each: Measurement) -> str:
         if each is OLD:
             raise KeyboardInterrupt
         return ""
 
-    assert measure_all(ALL, run) == 130
+    capsys.readouterr()
+    assert measure_all(ALL, interrupted) == 130
     table = capsys.readouterr().out
     assert "| fresh | measured" in table and "| old | interrupted |" in table and "| dirty | not begun |" in table
 
 
-def test_an_interrupted_command_is_waited_for(tmp_path: Path) -> None:
+def test_an_interrupted_command_is_waited_for_and_one_that_fails_says_its_status(tmp_path: Path) -> None:
     program = tmp_path / "interrupts.py"
     program.write_text(
         f"import os, pathlib\nos.kill({os.getpid()}, {int(signal.SIGINT)})\n"
@@ -87,9 +80,6 @@ def test_an_interrupted_command_is_waited_for(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_command(replace(OLD, command=f"python {program}"))
     assert (tmp_path / "ended").exists()
-
-
-def test_a_command_that_fails_says_its_status() -> None:
     assert run_command(replace(OLD, command="python -c 'raise SystemExit(3)'")) == "exit status 3"
     assert run_command(replace(OLD, command="python -c pass")) == ""
 

@@ -28,20 +28,12 @@ def test_a_stack_is_of_the_part_of_its_innermost_call_that_tells(calls: list[str
 
 
 def test_what_no_python_thread_has_used_is_that_of_other_threads() -> None:
-    stack = ["/x/dpa/sources/splits.py:_read"]
-    mapper = {
-        "process": "ray::job mapper 0",
-        "cpu": 3.0,
-        "messages": {"Push": 2},
-        "stacks": [[stack, 1.0], [SHELL, 0.5]],
-    }
+    stacks = [[["/x/dpa/sources/splits.py:_read"], 1.0], [SHELL, 0.5]]
+    mapper = {"process": "ray::job mapper 0", "cpu": 3.0, "messages": {"Push": 2}, "stacks": stacks}
     balancer = {"process": "ray::job load balancer", "cpu": 1.0, "messages": {"Push": 1}, "stacks": []}
     server = {"process": "python", "cpu": 9.0, "messages": {}, "stacks": []}
     used, messages = attributed([mapper, balancer, server])
     assert used["mapper"] == {"read": 1.0, "control": 0.5, NATIVE: 1.5}
     assert used["others"] == {NATIVE: 1.0}
     assert messages == {"Push": 3}
-
-
-def test_a_mapper_of_a_record_is_among_the_variants() -> None:
-    assert any("mapper" in sections for sections in VARIANTS.values())
+    assert any("mapper" in sections for sections in VARIANTS.values()), "a mapper of a record is among the variants"

@@ -1,7 +1,5 @@
 """The jobs that the experiments with groupings on Ray run are jobs."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 

@@ -20,9 +20,13 @@ def of_four_lines(rows: list[int]) -> int:
     return total
 
 
-def test_lines_of_a_program_are_those_of_its_body() -> None:
+def test_lines_of_a_program_are_those_of_its_body_and_results_that_differ_are_refused() -> None:
     assert columns.lines_of(of_four_lines) == 4
     assert columns.lines_of(programs.best_dpa) <= columns.MOST_LINES["dpa"]
+    wanted = pl.DataFrame({"segment": ["a"], "total": [1.0]})
+    columns.require_equal("one", pl.DataFrame({"total": [1.0 + 1e-12], "segment": ["a"]}), wanted)
+    with pytest.raises(AssertionError, match="other"):
+        columns.require_equal("other", pl.DataFrame({"segment": ["a"], "total": [1.1]}), wanted)
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +36,7 @@ def directory() -> Path:
 
 
 @pytest.mark.parametrize("task", columns.TASKS)
-def test_the_flow_and_the_job_file_give_what_polars_gives(
-    task: str, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flow_and_job_file_give_what_polars_gives(task: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [str(directory / name) for name in ("orders.parquet", "customers.parquet")]
     wanted = getattr(programs, f"{task}_polars")(*paths)
     run = Flow.run
@@ -43,10 +45,3 @@ def test_the_flow_and_the_job_file_give_what_polars_gives(
     job = Job.from_file(str(directory / f"{task}.yaml")).run(backend=LocalBackend())
     for result in (flow, job):
         columns.require_equal("dpa", pl.DataFrame(result.table()), wanted)
-
-
-def test_results_that_differ_are_refused() -> None:
-    wanted = pl.DataFrame({"segment": ["a"], "total": [1.0]})
-    columns.require_equal("one", pl.DataFrame({"total": [1.0 + 1e-12], "segment": ["a"]}), wanted)
-    with pytest.raises(AssertionError, match="other"):
-        columns.require_equal("other", pl.DataFrame({"segment": ["a"], "total": [1.1]}), wanted)

@@ -1,7 +1,5 @@
 """The pictures of hand-overs: their steps come in the order in which the page tells them, and can be read."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from functools import cache
@@ -15,8 +13,6 @@ from experiments.hand_overs.story import Kind, StepRule, Story, tell
 
 ROOT = Path(__file__).parents[3]
 
-every_example = pytest.mark.parametrize("name", EXAMPLES)
-
 
 @cache
 def story_of(name: str) -> Story:
@@ -24,7 +20,7 @@ def story_of(name: str) -> Story:
     return EXAMPLES[name].story()
 
 
-@every_example
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_the_page_explains_each_step_of(name: str) -> None:
     page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
     _, shown, below = page.partition(f"]({name}.png)")
@@ -51,9 +47,6 @@ def test_a_task_that_moves_keeps_nothing_aside_and_is_stopped_when_the_new_one_h
     installed = [stretch.end for stretch in story.stretches if (stretch.who, stretch.kind) == (N, Kind.STATES)]
     assert installed and max(installed) < story.lives[A][1] == story.steps[-1].at
     assert story.lives[N][0] == story.steps[1].at
-
-
-def test_a_step_that_is_not_taken_is_an_error() -> None:
     never = StepRule(A, lambda happening: False)
     with pytest.raises(DpaError, match="does not take step 1"):
         tell(MOVE.job, MOVE.seed, MOVE.cast, [never])

@@ -1,7 +1,5 @@
 """How long work takes that pauses interrupt."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +16,7 @@ times = st.floats(0, 50)
 
 
 @given(st.lists(st.tuples(times, times), max_size=5), times, st.floats(0.01, 20))
-def test_the_parts_without_a_pause_are_as_long_as_the_work(
+def test_parts_without_a_pause_add_up_to_the_work(
     intervals: list[tuple[float, float]], begin: float, seconds: float
 ) -> None:
     pauses = Pauses.of(intervals)

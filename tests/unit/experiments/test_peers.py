@@ -33,11 +33,10 @@ def test_keys_of_exponent_0_are_equally_frequent() -> None:
         assert made.counts.min() > 130
 
 
-def test_a_peer_that_is_not_installed_is_left_out_with_the_reason() -> None:
+def test_a_peer_that_is_not_installed_is_left_out_with_the_reason_and_one_that_ends_is_an_error(
+    table: ZipfTable, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert why_not("no_such_engine") == "no_such_engine is not installed: pip install 'dpa[peers]'"
-
-
-def test_a_process_that_ends_is_an_error(table: ZipfTable, capfd: pytest.CaptureFixture[str]) -> None:
     with running("no_such_engine", table.path) as peer, pytest.raises(RuntimeError, match="with status 1"):
         peer.run()
     assert "KeyError: 'no_such_engine'" in capfd.readouterr().err

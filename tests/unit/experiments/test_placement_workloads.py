@@ -1,7 +1,5 @@
 """What the placement experiment predicts for jobs with measured costs."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -17,23 +15,17 @@ GRAPH = TaskGraph(
 )
 
 
-def test_more_room_keeps_more_inside_and_with_room_for_all_everything() -> None:
+def test_more_room_keeps_more_inside_and_with_room_for_all_everything_but_without_room_nothing_is_known() -> None:
     kept = [kept_at([TopDownAllocator()], GRAPH, room) for room in (1.5, 2.0, 4.0)]
     assert kept == sorted(kept)
     assert kept[-1] == pytest.approx(1.0)
-
-
-def test_where_tasks_do_not_fit_nothing_is_known() -> None:
     assert math.isnan(kept_at([EvenAllocator()], GRAPH, 0.9))
 
 
-def test_placed_anew_a_job_keeps_at_least_what_it_does_placed_once() -> None:
+def test_placed_anew_a_job_keeps_at_least_what_it_does_placed_once_and_features_are_compared_on_one_graph() -> None:
     kept = kept_over_rates(GRAPH)
     assert {len(line) for line in kept.values()} == {len(RATES)}
     assert all(a >= b - 1.0 for a, b in zip(kept["TD, placed anew"], kept["TD, placed once"], strict=True))
-
-
-def test_features_are_compared_on_one_graph() -> None:
     kept = features_kept(GRAPH)
     assert kept["TD with search"] >= kept["TD by significance"] >= kept["even"] > 0
 

@@ -1,7 +1,5 @@
 """The simulation of sources, and reducers with unbounded queues, against plain arithmetic."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -79,10 +77,8 @@ def test_sources_that_hear_of_a_slow_reducer_send_it_less() -> None:
         return ConsistentGrouping(2, RandomChoicesGrouping(20), proportional=True)
 
     watch = SignalOptions(slot_seconds=SLOT, theta_busy=0.85)
-    capacities = np.array([1.0, 4.0])
     steady = arrivals([[(at / 10, at % 7) for at in range(100)] for _ in range(20)])
-    setup = QueueSetup(HASHES, grouping, 3, ((0, capacities * 2.5),), watch)
-    history = simulate(setup, steady)
+    history = simulate(QueueSetup(HASHES, grouping, 3, ((0, np.array([2.5, 10.0])),), watch), steady)
     assert abs(int(history.arrived[0][0]) - 50) <= 6
     assert abs(int(history.arrived[-1][0]) - 20) <= 6
     assert history.moved[-1] > 0

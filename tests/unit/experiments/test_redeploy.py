@@ -1,11 +1,8 @@
 """The schemes that `experiments.redeploy` compares, and what it reads from a simulated run."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
@@ -41,8 +38,6 @@ from experiments.watching import Noted
 LAYOUT = Layout()
 SMALL = Setup(seconds=40, first=12.0, every=60.0, layout=Layout(2, 1, 4), start_seconds=5.0)
 
-# --- plans
-
 
 @pytest.mark.parametrize("moved", MOVED)
 def test_as_many_tasks_move_as_are_asked_for_and_workers_stay_even(moved: int) -> None:
@@ -55,8 +50,6 @@ def test_as_many_tasks_move_as_are_asked_for_and_workers_stay_even(moved: int) -
     assert len({plan.moved for plan in plans}) > 1
 
 
-# --- schemes
-
 PLAN = Redeployment(100.0, before=(0, 0, 1, 2), after=(2, 0, 1, 2))
 """Task 0 moves from worker 0, on node 0, to worker 2, on node 1; worker 1 is not touched."""
 
@@ -64,16 +57,13 @@ PLACES = Layout(nodes=2, workers=2, tasks=4)
 KNOWN = Known(on_node=(101.0, 104.0), in_worker=(102.0, 103.0, 106.0, 107.0))
 
 
-def test_a_job_that_stops_does_so_with_all_its_tasks() -> None:
-    assert set(stop_job(PLAN, KNOWN, PLACES, PUBLISHED).items()) == {(task, (100.0, 130.0)) for task in range(4)}
-
-
-def test_workers_that_restart_do_so_with_all_their_tasks_and_the_others_work_on() -> None:
+def test_tasks_are_away_as_long_as_their_scheme_takes() -> None:
+    """All of a job that stops; all of workers that restart; a single one from when its old worker knows until its
+    new one has started it."""
+    every = dict.fromkeys(range(4), (100.0, 130.0))
+    assert stop_job(PLAN, KNOWN, PLACES, PUBLISHED) == every
     away = restart_workers(PLAN, KNOWN, PLACES, PUBLISHED)
     assert away == {0: (101.0, 119.5), 1: (101.0, 116.5), 3: (104.0, 119.5)}
-
-
-def test_a_single_task_is_away_from_when_its_old_worker_knows_until_its_new_one_has_started_it() -> None:
     assert single_tasks(PLAN, KNOWN, PLACES, PUBLISHED) == {0: (102.0, 106.5)}
     assert lazy_tasks(PLAN, KNOWN, PLACES, PUBLISHED) == {0: (104.0, 106.5)}
 
@@ -100,9 +90,6 @@ def test_a_look_for_plans_takes_processor_time_of_tasks() -> None:
         Polling(0.0, 0.1).slowness(LAYOUT, short)
 
 
-# --- what is read from a run
-
-
 def test_a_gap_is_a_time_in_which_nobody_works_though_records_wait() -> None:
     """Task 0 works, though not from 6.5 to 7 when records have come, and is followed by task 7 at 9."""
     quanta = [
@@ -123,36 +110,22 @@ def test_the_longest_gap_of_each_moved_task_is_found_and_that_of_all_others() ->
     assert longest_gaps(gaps, plans, 30.0) == ((1.0, 3.0), pytest.approx(0.2))
 
 
-@cache
-def run_of(scheme: str, moved: int = 2) -> Outcome:
-    """A short run, for all tests that look at it."""
-    return simulate(SMALL, Case(scheme, moved), seed=1)
-
-
 def test_tasks_of_ours_move_without_a_gap_however_long_they_take_to_start() -> None:
-    ours, none = run_of(OURS), run_of(NONE, 0)
+    ours, none = (simulate(SMALL, Case(scheme, moved), seed=1) for scheme, moved in ((OURS, 2), (NONE, 0)))
     assert len(ours.gaps) == 2 and ours.longest_gap < 0.1
     assert ours.rate == pytest.approx(none.rate, rel=0.05)
     assert ours.degraded(0.6, none.usual_rate) == 0
 
 
-# --- the model of Storm
-
-MOMENTS = [50.0, 110.0]
-
-
-def runs_of(scheme: str, moved: int = 1, storm: Storm | None = None, seeds: int = 3) -> Runs:
-    """Three minutes of the model."""
-    return run_storm(storm or Storm(), LAYOUT, Case(scheme, moved), MOMENTS, 180, range(seeds))
+def runs_of(scheme: str, moved: int = 1, storm: Storm | None = None) -> Runs:
+    """Three minutes of the model, three times."""
+    return run_storm(storm or Storm(), LAYOUT, Case(scheme, moved), [50.0, 110.0], 180, range(3))
 
 
-def test_a_job_that_stops_stands_for_as_long_and_does_not_catch_up() -> None:
+def test_a_job_that_stops_stands_for_as_long_and_does_not_catch_up_and_a_restart_stops_it_and_loses_nothing() -> None:
     stopped = runs_of(STOP)
     assert stopped.degraded(1.0).tolist() == [60.0] * 3
     assert stopped.throughput == pytest.approx(120 / 180)
-
-
-def test_a_process_that_restarts_stops_the_whole_job_and_loses_nothing() -> None:
     for lost in runs_of(RESTART).degraded(1.0):
         assert 2 * 14.0 <= lost <= 2 * (PUBLISHED.restart + PUBLISHED.agent_cycle + PUBLISHED.worker_cycle)
 
@@ -172,9 +145,6 @@ def test_clients_whose_sentences_are_lost_send_nothing_until_the_timeout() -> No
     assert runs_of(SINGLE, 16, Storm(window=1e9)).throughput.mean() > long.throughput.mean()
 
 
-# --- on real actors
-
-
 def test_a_gap_on_real_actors_is_the_time_between_two_records_of_a_tasks_keys() -> None:
     """Keys of the first task are processed until 2.4 and from 4.9 on, others all the time."""
     setup = RealSetup(shrink=20.0, seconds=6, layout=Layout(1, 2, 2))
@@ -190,13 +160,10 @@ def test_a_gap_on_real_actors_is_the_time_between_two_records_of_a_tasks_keys() 
     assert sum(found.rates) == 120 and found.rates[3] == 10
 
 
-# --- cases, page, picture
-
-
 def test_every_case_is_run_once_and_all_that_targets_and_page_look_at() -> None:
     cases = list(all_cases())
     assert len(cases) == len(set(cases)) and cases[0].scheme == NONE
-    modelled = {case: made_up(case) for case in cases if case.scheme in SCHEMES}
+    modelled = {case: Runs(case, np.array([rates_of(case)] * 2), (0.01,)) for case in cases if case.scheme in SCHEMES}
     runs = (Outcome(case, rates_of(case), 0.1, 0.2, (0.01,) * case.moved, 0.0) for case in cases)
     found = Outcomes(tuple(runs), modelled)
     by_name = {target.name: target for target in targets(found)}
@@ -218,8 +185,3 @@ def rates_of(case: Case) -> tuple[float, ...]:
     if case.scheme == LAZY:
         lost += int(case.durations.agent_cycle)
     return (0.0,) * lost + (1.0,) * (100 - lost)
-
-
-def made_up(case: Case) -> Runs:
-    """Two equal runs."""
-    return Runs(case, np.array([rates_of(case)] * 2), (0.01,))

@@ -42,59 +42,44 @@ def table(*rows: Row) -> str:
     return render_table({"speed": SPEED}, Findings(rows, ()))
 
 
-def test_a_section_counts_the_targets_that_were_missed() -> None:
+def test_a_section_counts_the_targets_that_were_missed_which_are_listed_first_with_a_link() -> None:
     assert "**1 of 2 targets missed.**" in page()
     met, both = replace(SPEED, targets=(RATE,)), replace(SPEED, targets=(RATE, RATE))
     assert "The target is met." in page(met, replace(FINDING, missed=()))
     assert "All 2 targets are met." in page(both, replace(FINDING, missed=()))
-
-
-def test_missed_targets_are_listed_first_with_a_link_to_their_section() -> None:
     listed = page().partition("## Speed")[0]
     assert "Of the 2 targets of all experiments 1 are met and 1 are missed." in listed
     assert "| [speed](#how-fast) | peak | <= 10 | 1,234 |" in listed
 
 
-def test_a_section_names_its_commit_and_where_the_rest_is() -> None:
-    assert "Commit 0123456789ab of 2026-01-31;" in page()
-    assert "[Table](../experiments/results/speed.md), [data](../experiments/results/speed.json)." in page()
-
-
-def test_a_section_has_the_age_of_the_result_when_the_page_was_made_and_why_a_stale_one_is_kept() -> None:
-    assert "as of commit fedcba987654." in page()
-    assert "since then 12 commits have changed 30% of the measured code." in page()
-    assert "Not measured again yet" not in page()
+def test_a_section_names_its_commit_its_age_and_where_the_rest_is() -> None:
+    text = page()
+    assert "Commit 0123456789ab of 2026-01-31;" in text
+    assert "[Table](../experiments/results/speed.md), [data](../experiments/results/speed.json)." in text
+    assert "as of commit fedcba987654." in text
+    assert "since then 12 commits have changed 30% of the measured code." in text
+    assert "Not measured again yet" not in text and "![" not in text
     assert "**Not measured again yet:** it takes a day" in page(finding=replace(FINDING, stale="it takes a day"))
-
-
-def test_a_picture_is_shown_where_there_is_one() -> None:
-    assert "![" not in page()
     assert "![How fast](../experiments/results/speed.png)" in page(replace(SPEED, has_picture=True))
 
 
 @pytest.mark.parametrize("missed", [(), ("rate",), ("peak", "rate")])
-def test_a_conclusion_that_was_written_for_other_misses_is_refused(missed: tuple[str, ...]) -> None:
+def test_a_conclusion_for_other_misses_and_a_result_without_a_finding_are_refused(missed: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="the conclusion on speed was written for"):
         page(finding=replace(FINDING, missed=missed))
-
-
-def test_a_result_file_without_a_finding_is_refused() -> None:
     with pytest.raises(ValueError, match=r"without a finding: \['speed'\]"):
         render_page({"speed": SPEED}, Findings((), ()), AGES)
 
 
-def test_a_row_has_both_figures_their_ratio_and_the_verdict() -> None:
+def test_a_row_has_both_figures_their_ratio_and_the_verdict_and_none_that_do_not_exist() -> None:
     seconds = replace(ROW, measured="its peak", target="peak", ours="best/s", unit="s")
     assert table(ROW, seconds).splitlines()[2:] == [
         "| its rate | 5 M/s | Peer: 2.5 M/s | 1.25 | >= 1: met |",
         "| its peak | 0.125 s | Peer: 2.5e+06 s | 1,234 | <= 10: **missed** |",
     ]
-
-
-@pytest.mark.parametrize("ours", ["runs/tool=spark/rate", "best/rate", "size"])
-def test_a_row_of_a_figure_or_target_that_does_not_exist_is_refused(ours: str) -> None:
-    with pytest.raises(LookupError, match=f"speed.json has no '{ours}'"):
-        table(replace(ROW, ours=ours))
+    for ours in ("runs/tool=spark/rate", "best/rate", "size"):
+        with pytest.raises(LookupError, match=f"speed.json has no '{ours}'"):
+            table(replace(ROW, ours=ours))
     with pytest.raises(LookupError, match=r"speed.json has no target 'size', only \['rate', 'peak'\]"):
         table(replace(ROW, target="size"))
 
@@ -103,8 +88,7 @@ def test_the_table_of_a_readme_is_renewed_in_place() -> None:
     def renewed(text: str) -> str:
         return with_table(text, {"speed": SPEED}, Findings((ROW,), ()))
 
-    old = "before\n<!-- made by python -m experiments.report -->\nold\n<!-- end -->\nafter\n"
-    new = renewed(old)
+    new = renewed("before\n<!-- made by python -m experiments.report -->\nold\n<!-- end -->\nafter\n")
     assert new.startswith("before\n<!-- made by")
     assert new.endswith("<!-- end -->\nafter\n")
     assert "old" not in new
@@ -114,12 +98,9 @@ def test_the_table_of_a_readme_is_renewed_in_place() -> None:
 
 
 def test_results_are_read_from_the_files_of_a_directory(tmp_path: Path) -> None:
-    document = {
-        "stamp": STAMP,
-        "data": DATA,
-        "targets": [{"name": "rate", "wanted": ">= 1", "reached": 1.25, "met": True}],
-    }
-    (tmp_path / "speed.json").write_text(json.dumps(document), encoding="utf-8")
+    target = {"name": "rate", "wanted": ">= 1", "reached": 1.25, "met": True}
+    document = json.dumps({"stamp": STAMP, "data": DATA, "targets": [target]})
+    (tmp_path / "speed.json").write_text(document, encoding="utf-8")
     assert load_results(tmp_path) == {"speed": replace(SPEED, targets=(RATE,))}
 
 
