@@ -1,7 +1,5 @@
 """Orders in a topic of a real broker, and the job that reads them, in this process."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from uuid import uuid4
 
