@@ -70,7 +70,6 @@ VALUES = st.recursive(
 
 
 def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Of all that a document holds."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(found for key, item in items for found in paths(item, (*path, key)))]
 
@@ -97,9 +96,6 @@ def test_any_structure_is_a_job_or_an_error(place: Path, data: st.DataObject) ->
             break
     place.write_text(yaml.safe_dump(document), encoding="utf-8")
     a_job_or_an_error(place)
-
-
-# --- small files that stand for large documents
 
 
 def refused(text: str, tmp_path: Path) -> str:
@@ -144,19 +140,13 @@ def test_what_is_wrong_with_a_document_is_said_where_it_stands(text: str, why: s
     assert why in said and "hunter22" not in said and "unicode string" not in said and len(said) < 600
 
 
-def test_a_device_is_no_endless_job_file() -> None:
-    with pytest.raises(ConfigError, match="/dev/zero: a job file has at most 16 MiB"):
-        load("/dev/zero")
-
-
-def test_aliases_that_repeat_a_section_are_fine(tmp_path: Path) -> None:
+def test_aliases_that_repeat_a_section_are_fine_and_so_are_keys_of_any_type_but_no_endless_file(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(
         "input: &in {format: csv, path: a.csv, options: &o {header: true}}\nreducer: {use: count, args: {}}"
     )
     assert isinstance(load(path, ["input.options={<<: {a: 1}}"]), JobFile)
-
-
-def test_a_document_of_python_may_have_keys_of_any_type() -> None:
     with pytest.raises(ConfigError):
         parse({"input": {"records": {DAY: {(1, 2): 3}}}, DAY: 1, None: 2})  # type: ignore[dict-item]
+    with pytest.raises(ConfigError, match="/dev/zero: a job file has at most 16 MiB"):
+        load("/dev/zero")

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from dpa.config import ExecutorConfig, JobFile, ReducerConfig, json_schema, load, parse
+from dpa.config import ExecutorConfig, ReducerConfig, json_schema, load, parse
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
 
@@ -32,31 +32,13 @@ balance:
 EDITORS = jsonschema.Draft202012Validator(json_schema())
 """Does not check the schema each time: a test of its own does."""
 
-every_config = pytest.mark.parametrize("path", CONFIGS, ids=[path.stem for path in CONFIGS])
-
-
-@pytest.fixture
-def job_file(tmp_path: Path):
-    """Writes a job file and loads it."""
-
-    def loaded(text: str = SMALL, *overrides: str) -> JobFile:
-        path = tmp_path / "job.yaml"
-        path.write_text(text, encoding="utf-8")
-        return load(path, overrides)
-
-    return loaded
-
 
 def explained(call: Any, *arguments: Any) -> list[str]:
-    """The lines of the error that a call raises, from the job file's name on."""
     with pytest.raises(ConfigError) as error:
         call(*arguments)
     return [
         line[max(line.rfind("/") + 1, 0) :] if "job.yaml" in line else line for line in str(error.value).splitlines()
     ]
-
-
-# --- the configurations at hand
 
 
 def test_a_job_file_is_read_without_the_source_of_its_sections() -> None:
@@ -65,8 +47,9 @@ def test_a_job_file_is_read_without_the_source_of_its_sections() -> None:
     subprocess.run([sys.executable, "-c", f"{refuse}\n{read}"], check=True)
 
 
-@every_config
-def test_every_configuration_parses_and_its_executors_are_found(path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("path", CONFIGS, ids=[path.stem for path in CONFIGS])
+def test_every_configuration_fits_the_schema_of_editors_and_its_executors_are_found(path: Path, monkeypatch) -> None:
+    EDITORS.validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     monkeypatch.setattr(sys, "path", [*sys.path])
     spec = JobSpec(load(path))
     assert all(spec.input_of(source)[1] is not None for source in spec.sources)
@@ -75,11 +58,6 @@ def test_every_configuration_parses_and_its_executors_are_found(path: Path, monk
         step.receiver.can_merge or not step.balance.moves_keys or step.config.consistency == "migrate"
         for step in spec.steps
     )
-
-
-@every_config
-def test_every_configuration_fits_the_schema_that_editors_use(path: Path) -> None:
-    EDITORS.validate(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 def test_the_schema_is_valid_and_describes_every_key() -> None:
@@ -91,44 +69,24 @@ def test_the_schema_is_valid_and_describes_every_key() -> None:
         assert all("description" in of_key or "$ref" in str(of_key) for of_key in section["properties"].values())
 
 
-# --- what a file may say
-
-
-def test_what_is_not_said_has_a_default(job_file) -> None:
-    config = job_file().config
+def test_what_is_not_said_has_a_default(job_file, tmp_path: Path) -> None:
+    file = job_file(SMALL)
+    config = file.config
     assert (config.balance.tau, config.balance.max_rounds, config.parallelism.reducers) == (0.5, 4, 4)
     assert (config.mapper, config.value, config.output[0].path, config.reference) == (None, None, None, None)
-
-
-def test_an_empty_file_is_a_job_without_input(job_file) -> None:
     assert job_file("").config.input is None
-
-
-@pytest.mark.parametrize(("said", "meant"), [("a", "a"), ("[a]", "a"), ("[a, b]", ("a", "b"))])
-def test_a_key_is_a_column_or_a_list_of_them(job_file, said: str, meant: Any) -> None:
-    config = job_file(SMALL.replace("key: word", f"key: {said}")).config
-    assert config.key == meant
-    again = parse(config.model_dump(mode="json", by_alias=True), origin="again").config
-    assert again.key == meant, "as the resolved configuration writes it"
-
-
-@pytest.mark.parametrize(
-    ("said", "message"),
-    [
-        ("[]", "a key is the name of a column, or a list of names, not []"),
-        ("[a, 5]", 'a key is the name of a column, or a list of names, not ["a", 5]'),
-        ("5", "a key is the name of a column, or a list of names, not 5"),
-        ("[a, b, a]", "the column 'a' is named more than once"),
-    ],
-)
-def test_a_key_that_names_no_columns_is_refused(job_file, said: str, message: str) -> None:
-    text = SMALL.replace("key: word", f"key: {said}")
-    assert explained(job_file, text) == [f"job.yaml:5: key: {message}"]
+    assert (file.directory, parse({}).directory) == (tmp_path, Path.cwd()), "where relative paths start"
 
 
 @pytest.mark.parametrize(
     ("said", "meant"),
     [
+        ("key: a", "a"),
+        ("key: [a]", "a"),
+        ("key: [a, b]", ("a", "b")),
+        ("value: x", ["x"]),
+        ("value: [x, y]", ["x", "y"]),
+        ("value: []", []),
         ("mapper: jobs.wordcount:words", ExecutorConfig(use="jobs.wordcount:words")),
         ("mapper: {use: a:B, args: {n: 3}}", ExecutorConfig(use="a:B", args={"n": 3})),
         ("reducer: count", ReducerConfig(use="count")),
@@ -136,16 +94,14 @@ def test_a_key_that_names_no_columns_is_refused(job_file, said: str, message: st
         ("reducer: {agg: {n: count(*)}}", ReducerConfig(agg={"n": "count(*)"})),
     ],
 )
-def test_an_executor_is_a_name_or_a_name_with_arguments(job_file, said: str, meant: object) -> None:
-    assert getattr(job_file(said).config, said.partition(":")[0]) == meant
+def test_keys_values_and_executors_may_be_said_in_several_ways(job_file, said: str, meant: Any) -> None:
+    config = job_file(said).config
+    assert getattr(config, said.partition(":")[0]) == meant
+    again = parse(config.model_dump(mode="json", by_alias=True), origin="again").config
+    assert again == config, "as the resolved configuration writes it"
 
 
-@pytest.mark.parametrize(("said", "meant"), [("value: x", ["x"]), ("value: [x, y]", ["x", "y"]), ("value: []", [])])
-def test_a_value_is_a_column_or_a_list_of_them(job_file, said: str, meant: list[str]) -> None:
-    assert job_file(said).config.value == meant
-
-
-def test_options_of_spark_may_be_true_false_or_numbers(job_file) -> None:
+def test_options_of_spark_may_be_true_false_or_numbers_and_of_drivers_and_of_any_case(job_file) -> None:
     config = job_file(
         "input: {format: csv, path: x, options: {header: true, maxColumns: 5, samplingRatio: 0.5, sep: ','}}\n"
         "spark: {conf: {spark.ui.enabled: false, spark.sql.shuffle.partitions: 4}}\n"
@@ -154,13 +110,9 @@ def test_options_of_spark_may_be_true_false_or_numbers(job_file) -> None:
     views = "input: {format: sql, query: q, views: {t: {format: csv, path: x, options: {header: false}}}}"
     assert job_file(views).config.input.views["t"].options == {"header": "false"}
     assert config.spark.conf == {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
-
-
-def test_relative_paths_start_at_the_job_file_and_those_of_a_job_in_python_at_the_working_directory(
-    job_file, tmp_path
-) -> None:
-    assert job_file().directory == tmp_path
-    assert parse({}).directory == Path.cwd()
+    options = "{HEADER: true, Delimiter: ';', parquet.block.size: 5}"
+    found = job_file(f"input: {{format: csv, path: x, options: {options}}}").config.input
+    assert found.options == {"HEADER": "true", "Delimiter": ";", "parquet.block.size": "5"}
 
 
 def test_placeholders_are_replaced_at_any_depth(job_file, monkeypatch) -> None:
@@ -182,9 +134,6 @@ def test_placeholders_are_replaced_at_any_depth(job_file, monkeypatch) -> None:
 def test_a_placeholder_without_a_meaning_is_refused(job_file, placeholder: str, message: str) -> None:
     [line] = explained(job_file, f"name: '{placeholder}'")
     assert message in line and line.startswith("job.yaml")
-
-
-# --- overrides
 
 
 @pytest.mark.parametrize(
@@ -246,11 +195,6 @@ def test_a_wrong_override_is_explained(job_file, override: str, message: str) ->
     assert line.startswith(message)
 
 
-def test_an_error_elsewhere_is_still_one_of_the_file(job_file) -> None:
-    [line] = explained(job_file, SMALL.replace("tau:", "tua:"), "balance.strategy=none")
-    assert line.startswith("job.yaml:9: balance.tua: unknown key")
-
-
 def test_a_part_with_dots_of_its_own_is_quoted(job_file) -> None:
     file = job_file(SMALL, 'spark.conf."spark.driver.memory"=4g', 'input.options."a=b.c"="=.="')
     assert file.config.spark.conf == {"spark.driver.memory": "4g"}
@@ -259,14 +203,17 @@ def test_a_part_with_dots_of_its_own_is_quoted(job_file) -> None:
     assert line.startswith('--set spark.conf."spark.driver.memory"=[]: spark.conf.spark.driver.memory: Input should be')
 
 
-def test_later_errors_name_the_option_of_an_overridden_key(job_file) -> None:
+def test_later_errors_find_the_line_of_a_key_or_of_its_section_or_the_option_that_overrides_it(job_file) -> None:
     file = job_file(SMALL, "reducer=sum", "input.path=other.csv")
     assert str(file.error("reducer", "is odd")) == "--set reducer=sum: is odd"
-    assert str(file.error("input", "is odd")).endswith("job.yaml:2 and --set input.path=other.csv: input: is odd")
-    assert str(file.error("input.format", "is odd")).endswith("job.yaml:3: input.format: is odd")
-
-
-# --- errors
+    for key, place in [
+        ("input", "job.yaml:2 and --set input.path=other.csv: "),
+        ("input.format", "job.yaml:3: "),
+        ("balance.tau", "job.yaml:9: "),
+        ("balance.max_rounds", "job.yaml:7: "),
+        ("mapper", "job.yaml: "),
+    ]:
+        assert str(file.error(key, "is odd")).endswith(f"{place}{key}: is odd")
 
 
 ERRORS = [
@@ -278,10 +225,11 @@ ERRORS = [
         "grouping: {kind: consistent, theta_idle: 0.9, theta_busy: 0.9}\n",
         "job.yaml:1: grouping: theta_idle (0.9) must be below theta_busy",
     ),
-    (
-        "nam: x\n",
-        "job.yaml:1: nam: unknown key; did you mean 'name'? (known here: balance, checkpoint, combiner,",
-    ),
+    ("name: x\nkey: []", "job.yaml:2: key: a key is the name of a column, or a list of names, not []"),
+    ("key: [a, 5]", 'job.yaml:1: key: a key is the name of a column, or a list of names, not ["a", 5]'),
+    ("key: 5", "job.yaml:1: key: a key is the name of a column, or a list of names, not 5"),
+    ("key: [a, b, a]", "job.yaml:1: key: the column 'a' is named more than once"),
+    ("nam: x\n", "job.yaml:1: nam: unknown key; did you mean 'name'? (known here: balance, checkpoint, combiner,"),
     (
         SMALL + "  treshold: 1\n",
         "job.yaml:10: balance.treshold: unknown key (known here: act_on_old_reports, check_seconds, forwarding,",
@@ -354,19 +302,17 @@ def test_an_error_names_file_line_and_key_and_what_would_be_right(job_file, text
     assert any(found.startswith(line) for found in lines), lines
 
 
-def test_options_of_drivers_and_of_any_case_are_passed_on(job_file) -> None:
-    options = "{HEADER: true, Delimiter: ';', parquet.block.size: 5}"
-    found = job_file(f"input: {{format: csv, path: x, options: {options}}}").config.input
-    assert found.options == {"HEADER": "true", "Delimiter": ";", "parquet.block.size": "5"}
-
-
-def test_every_problem_has_a_line_of_its_own(job_file) -> None:
+def test_every_problem_has_a_line_of_its_own_whatever_options_say(job_file) -> None:
     lines = explained(job_file, "nam: x\nseed: y\nbalance:\n  min_gain: -1\n")
     assert sorted(line.split(": ")[:2] for line in lines) == [
         ["job.yaml:1", "nam"],
         ["job.yaml:2", "seed"],
         ["job.yaml:4", "balance.min_gain"],
     ]
+    [line] = explained(job_file, SMALL.replace("tau:", "tua:"), "balance.strategy=none")
+    assert line.startswith("job.yaml:9: balance.tua: unknown key")
+    [line, *_] = explained(parse, {"balance": {"strategy": "halving", "tua": 1}})
+    assert line.startswith("job: balance.tua: unknown key; did you mean 'tau'?")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -388,16 +334,3 @@ def test_a_file_that_is_not_there_is_looked_for_with_a_near_name(
     why = f"it is not in {(tmp_path / given).parent}; did you mean configs/word.yaml?"
     with pytest.raises(ConfigError, match=f"^{given}: cannot read the job file: {re.escape(why)}$"):
         load(given)
-
-
-def test_a_job_in_python_is_checked_in_the_same_way() -> None:
-    lines = explained(parse, {"balance": {"strategy": "halving", "tua": 1}})
-    assert lines[0].startswith("job: balance.tua: unknown key; did you mean 'tau'?")
-
-
-@pytest.mark.parametrize(
-    ("key", "place"),
-    [("balance.tau", "job.yaml:9: "), ("balance.max_rounds", "job.yaml:7: "), ("mapper", "job.yaml: ")],
-)
-def test_later_errors_find_the_line_of_a_key_or_of_its_section(job_file, key: str, place: str) -> None:
-    assert str(job_file().error(key, "is odd")).endswith(f"{place}{key}: is odd")
