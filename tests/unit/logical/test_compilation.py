@@ -3,6 +3,7 @@ known."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,11 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpa
-from dpa import Flow
+from dpa import Flow, Process
 from dpa.aggregates import Count, Distinct, Sum
 from dpa.driver.backend import Backend
 from dpa.errors import ConfigError
 from dpa.execution.emission import Emission
+from dpa.flow import Stream
 from dpa.logical.columns import columns_read
 from dpa.logical.compilation import Compilation
 from dpa.protocol.flow_control import CreditLimits, FlowControl
@@ -66,9 +68,6 @@ def fused(flow: Flow) -> dict[str, list[tuple[str, ...]]]:
         for steps, taker, _ in made.edges(stage.name):
             found.setdefault(f"{stage.name} {taker.name}", []).append(tuple(step.name for step in steps))
     return found
-
-
-# --- what is fused
 
 
 def test_steps_without_tasks_are_fused_into_the_stage_before_them(flow: Flow) -> None:
@@ -156,40 +155,6 @@ def test_what_several_edges_have_in_common_runs_once(flow: Flow, backend: Backen
     }
 
 
-# --- the order of edges
-
-
-@st.composite
-def trees(draw: st.DrawFn) -> Flow:
-    """A flow of fused steps on one input, with a reduce by a key of its own behind some of them."""
-    flow = Flow("tests")
-    rows = [flow.read(ROWS)]
-    for number in range(draw(st.integers(1, 8))):
-        before = rows[draw(st.integers(0, len(rows) - 1))]
-        if draw(st.booleans()):
-            rows.append(before.map(same))
-        else:
-            before.key_by(f"k{number}").reduce(Count(), name=f"r{number}")
-    rows[-1].key_by("last").reduce(Count(), name="last")
-    return flow
-
-
-@given(trees())
-@settings(max_examples=60, deadline=None)
-def test_edges_leave_a_stage_in_the_order_of_its_emission(flow: Flow) -> None:
-    schema = pa.schema({name: pa.int64() for name in ("last", *(f"k{number}" for number in range(8)))})
-    made = compiled(flow, schema)
-    emission = made.compiled({}).tasks["read"]
-    assert isinstance(emission, Emission)
-    key_of = {step.name: step.feeds[0].keying.key for step in made.steps if step.receiver.keeps_states}
-    ends = [edge.target for _, edge in made.compiled({}).graph.out_of("read") if edge.target in key_of]
-    assert [key_of[end] for end in ends] == [edge.key for edge in emission.edges if edge.receiver.keeps_states]
-    assert [taker.name for _, taker, _ in made.edges("read") if taker.name in key_of] == ends
-
-
-# --- columns
-
-
 def test_columns_are_known_behind_batch_functions_filters_joins_and_batch_reducers(flow: Flow) -> None:
     rows = flow.read(ROWS, name="rows")
     terms = rows.filter(every, name="filtered").map(renamed, name="terms")
@@ -245,55 +210,19 @@ def test_an_empty_result_has_the_columns_that_later_steps_name(flow: Flow) -> No
     assert empty["counted"] == pa.schema({"n_right": pa.int64(), "count": pa.int64()})
 
 
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (
-            lambda rows: rows.key_by("wrod").reduce(Count()),
-            "stages.reduce.key_by: the step 'read' has no column 'wrod'",
-        ),
-        (
-            lambda rows: rows.key_by("word").reduce(Count()).key_by("n").reduce(Count()),
-            "stages.reduce_2.key_by: the step 'reduce' has no column 'n'; it has word, count",
-        ),
-        (
-            lambda rows: rows.map(renamed).top_k(1, by="word"),
-            "stages.top_k.top_k: ranks by the column 'word', and the columns are term, n",
-        ),
-        (
-            lambda rows: rows.key_by("word").join(rows.key_by("n", value="x")),
-            "stages.join.join.value: the step 'read' has no column 'x'; it has word, n",
-        ),
-    ],
-)
-def test_a_missing_column_is_named_with_the_step_that_lacks_it(flow: Flow, build: Any, message: str) -> None:
-    build(flow.read(ROWS))
-    with pytest.raises(ConfigError) as error:
-        compiled(flow)
-    assert message in str(error.value)
+def test_only_the_columns_are_read_that_all_edges_name_as_a_dictionary_where_they_are_keys_alone(flow: Flow) -> None:
+    def read() -> Any:
+        return columns_read(flow.job().spec.steps, "rows")
 
-
-def test_only_the_columns_are_read_that_all_edges_of_an_input_name(flow: Flow) -> None:
     rows = flow.read(ROWS, name="rows")
     rows.key_by("word", value="n").reduce(Sum("n"))
-    assert columns_read(flow.job().spec.steps, "rows") == (("word", "n"), ("word",))
+    assert read() == (("word", "n"), ("word",))
     rows.key_by("user", value=[]).reduce(Count())
-    assert columns_read(flow.job().spec.steps, "rows") == (("word", "n", "user"), ("word", "user"))
+    assert read() == (("word", "n", "user"), ("word", "user"))
     rows.key_by("day").reduce(Count())
-    assert columns_read(flow.job().spec.steps, "rows") == (None, ("day",))
-    rows.map(same)
-    assert columns_read(flow.job().spec.steps, "rows") == (None, ())
-
-
-def test_a_column_comes_as_a_dictionary_where_it_is_a_key_and_nothing_else(flow: Flow) -> None:
-    rows = flow.read(ROWS, name="rows")
-    rows.key_by("word").reduce(Count())
-    assert columns_read(flow.job().spec.steps, "rows") == (None, ("word",))
-    rows.filter(every).key_by("word").reduce(Count())  # a function of batches expects the columns' own types
-    assert columns_read(flow.job().spec.steps, "rows") == (None, ())
-
-
-# --- the same rows, however steps are divided over tasks
+    assert read() == (None, ("day",))
+    rows.filter(every).key_by("day").reduce(Count())  # a function of batches expects the columns' own types
+    assert read() == (None, ())
 
 
 @dpa.batch_mapper
@@ -389,3 +318,87 @@ def _require_results(flow: Flow, expected: dict[str, Counter[int]], backend: Bac
 def test_a_ranking_is_told_in_the_words_of_its_step(flow: Flow, options: dict[str, Any], words: str) -> None:
     flow.read(ROWS).key_by("word").top_k(2, by="n", **options)
     assert [step.does for step in flow.job().spec.steps] == ["read", words]
+
+
+class Seen(Process[int, Any]):
+    def zero(self) -> int:
+        return 0
+
+    def process(self, key: Any, state: int, value: Any) -> tuple[int, list[dict[str, Any]]]:
+        return state, []
+
+
+Sides = Callable[[Stream, Stream], Stream]
+UNNAMED: dict[str, tuple[str, Sides]] = {
+    "map": ("made", lambda rows, made: made),
+    "filter after a map": ("made", lambda rows, made: made.filter(every)),
+    "union": ("made", lambda rows, made: rows.union(made)),
+    "union of any columns": ("made", lambda rows, made: rows.union(made, allow_missing_columns=True)),
+    "flat_map": ("flat", lambda rows, made: made.flat_map(lambda row: [row], name="flat")),
+    "batch function": ("made", lambda rows, made: made.map(renamed)),
+    "reducer": ("largest", lambda rows, made: rows.key_by("word").reduce(max, name="largest")),
+    "process": ("seen", lambda rows, made: rows.key_by("word").process(Seen(), name="seen")),
+    "first rows": ("made", lambda rows, made: made.key_by("word").top_k(1, by="n")),
+    "semi join": ("made", lambda rows, made: made.key_by("word").join(rows.key_by("word"), "semi")),
+}
+"""Rows whose columns are known only while a job runs, and the step that could declare them."""
+
+
+@pytest.mark.parametrize(("hiding", "rows_of"), UNNAMED.values(), ids=UNNAMED)
+@pytest.mark.parametrize("input", [{"format": "parquet", "path": "none"}, ROWS], ids=["not looked at", "in memory"])
+def test_a_join_of_columns_that_are_not_known_is_refused_when_it_is_checked(
+    hiding: str, rows_of: Sides, input: Any
+) -> None:
+    for swapped, how in itertools.product((False, True), ("inner", "left", "right", "full")):
+        flow = Flow("tests")
+        rows = flow.read(input, name="rows")
+        sides = [rows, rows_of(rows, rows.map(same, name="made"))]
+        left, right = reversed(sides) if swapped else sides
+        left.key_by("word").join(right.key_by("word"), how, name="pairs")
+        mend = f"declare the `schema` of '{hiding}', or name the columns that the join takes in `value`"
+        with pytest.raises(ConfigError, match=rf"stages\.pairs\.join: .* are not known before the job runs: {mend}"):
+            flow.check()
+
+
+NAMED: dict[str, Sides] = {
+    "value": lambda rows, made: made.key_by("word", value="n").join(rows.key_by("word")),
+    "declared map": lambda rows, made: (
+        made.map(same, schema={"word": "string", "n": "int8"}).key_by("word").join(rows.key_by("word"))
+    ),
+    "join of named columns": lambda rows, made: (
+        made.key_by("word", value="n").join(rows.key_by("word"), "full").key_by("word").join(rows.key_by("word"))
+    ),
+    "ready-made reducer": lambda rows, made: (
+        made.key_by("word").reduce(Count()).key_by("word").join(rows.key_by("word"))
+    ),
+    "ready-made reducer of objects": lambda rows, made: (
+        made.key_by("word", value="n").reduce("top_k").key_by("word").join(rows.key_by("word"))
+    ),
+    "right side of a semi join": lambda rows, made: (
+        rows.key_by("word").join(made.key_by("word"), "semi").key_by("word").join(rows.key_by("word"))
+    ),
+    "left side of an anti join": lambda rows, made: made.key_by("word").join(rows.key_by("word"), "anti"),
+}
+
+
+@pytest.mark.parametrize("build", NAMED.values(), ids=NAMED)
+@pytest.mark.parametrize("input", [{"format": "parquet", "path": "none"}, ROWS], ids=["not looked at", "in memory"])
+def test_a_join_needs_no_more_than_the_names_of_columns(build: Sides, input: Any) -> None:
+    flow = Flow("tests")
+    rows = flow.read(input)
+    build(rows, rows.map(same))
+    flow.check()
+
+
+def test_a_column_that_a_join_of_named_columns_lacks_is_named() -> None:
+    flow = Flow("tests")
+    rows = flow.read(ROWS, name="rows")
+    pairs = rows.map(same).key_by("word", value="n").join(rows.key_by("word"), name="pairs")
+    pairs.key_by("m").reduce(Count())
+    with pytest.raises(ConfigError, match="the step 'pairs' has no column 'm'; it has word, n, n_right"):
+        flow.check()
+    other = Flow("tests")
+    rows = other.read(ROWS)
+    rows.key_by("word").join(rows.key_by("n", value="x"))
+    with pytest.raises(ConfigError, match=r"stages.join.join.value: the step 'read' has no column 'x'; it has word, n"):
+        compiled(other)
