@@ -10,14 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 import pytest
+from arrow_columns import COLUMNS
 
 from dpa import Flow
 from dpa.columns.joining import Side, compares
 from dpa.errors import ConfigError
 from dpa.local.backend import LocalBackend
 from dpa.result import Result
-from dpa.routing.keys import key_type
-from tests.unit.columns.test_columns_in_arrow import COLUMNS
 
 HOWS = ("inner", "left", "semi", "anti")
 DAYS = [dt.date(2020, 2, day) for day in (1, 2, 3)]
@@ -115,12 +114,6 @@ def test_keys_that_polars_compares_otherwise_are_shuffled(keys: pa.Array) -> Non
     assert not compares(keys.type)
     table = pa.table({"k": keys, "v": range(len(keys))})
     both_ways(table, table, "left", "shuffled", left_on="k", right_on="k")
-
-
-def test_polars_compares_every_other_type_that_keys_may_have() -> None:
-    for kind in {kind for _, kinds in KEYS for kind in kinds}:
-        assert compares(kind), kind
-        key_type(kind)
 
 
 @pytest.mark.parametrize(("left", "right"), [("int64", "string"), ("double", "double"), ("timestamp[us]", "date32")])

@@ -79,30 +79,12 @@ def test_steps_on_columns_and_functions_mix_in_any_order() -> None:
     assert rows(made, "who", "h") == [("7", 2505.0), ("a", 1505.0)]
 
 
-def test_columns_that_are_passed_on_keep_their_types() -> None:
+def test_columns_that_are_passed_on_keep_their_types_and_those_of_no_rows_are_known() -> None:
     made = run(lambda sales: sales.filter(pl.col("cents") != 0).rename({"left": "rest"}).drop("tags"))
-    assert made.schema.equals(
-        pa.schema(
-            [
-                field if field.name != "left" else field.with_name("rest")
-                for field in SALES.schema
-                if field.name != "tags"
-            ]
-        )
-    )
-
-
-def test_selectors_of_several_kinds_stand_beside_each_other() -> None:
+    kept = [field for field in SALES.schema if field.name != "tags"]
+    assert made.schema.equals(pa.schema([field.with_name("rest") if field.name == "left" else field for field in kept]))
     made = run(lambda sales: sales.select(cs.integer(), pl.col("who", "tags").is_null().name.suffix("_missing")))
     assert made.column_names == ["cents", "who_missing", "tags_missing"]
-
-
-def test_each_verb_has_the_rows_and_columns_of_polars() -> None:
-    made = run(lambda sales: sales.explode("tags").unnest("place").select("tags", "lat", one="1"))
-    assert rows(made, "tags", "lat", "one") == [("x", 1, 1), ("y", 1, 1), ("z", 1, 1), (None, 1, 1)]
-
-
-def test_a_result_without_rows_has_the_columns_and_types() -> None:
     made = run(lambda sales: sales.filter("cents > 1000").with_columns(e="cents / 100").select("e", "who"))
     assert (made.num_rows, made.schema) == (0, pa.schema({"e": pa.float64(), "who": pa.string()}))
 
@@ -200,17 +182,6 @@ def test_what_is_no_step_is_refused_when_it_is_written(change: Callable[[Stream]
         flow.check()
 
 
-def test_a_job_file_names_the_key_and_the_line_of_a_wrong_text(tmp_path: Path) -> None:
-    pq.write_table(SALES.select(["cents"]), tmp_path / "sales.parquet")
-    (tmp_path / "job.yaml").write_text(
-        "stages:\n  sales: {read: {path: sales.parquet}}\n  paid:\n    from: sales\n    filter: cents > > 0\n"
-    )
-    with pytest.raises(
-        ConfigError, match=r"job\.yaml:5: stages\.paid\.filter: this is no SQL.*\n    cents > > 0\n {12}\^"
-    ):
-        Job.from_file(tmp_path / "job.yaml").check()
-
-
 def test_a_strict_cast_that_fails_names_step_column_and_value() -> None:
     with pytest.raises(JobFailedError) as error:
         run(lambda sales: sales.with_columns(n=pl.col("who").cast(pl.Int64), m="cents").filter("n > 0", name="good"))
@@ -218,9 +189,6 @@ def test_a_strict_cast_that_fails_names_step_column_and_value() -> None:
     assert 'with_columns: with_columns(n = col("who").strict_cast(Int64), m = cents) failed on a batch of' in said
     assert "conversion from `str` to `i64` failed in column 'who'" in said and '["a"' in said
     assert "site-packages/polars" not in said and "dpa/columns" not in said
-
-
-def test_a_function_that_raises_is_shown_with_its_own_line() -> None:
     function = pl.col("cents").map_elements(fails, return_dtype=pl.Int32)
     with pytest.raises(JobFailedError, match="ValueError: -5 is negative") as error:
         run(lambda sales: sales.with_columns(x=function))
@@ -277,19 +245,14 @@ def test_whether_a_row_fails_depends_on_no_other_row_of_its_batch() -> None:
         assert rows(flow.run(backend=LocalBackend()).table(), "m") == [(1,), (2,), (4,)]
 
 
-def test_the_plan_and_the_report_show_expressions() -> None:
-    flow = Flow("tests")
-    flow.read(SALES, name="sales").filter("cents > 0").select("who").key_by("who").reduce("count")
-    shown = str(flow.forecast())
-    assert "filter(cents > 0)" in shown and "select(who)" in shown
-
-
 def test_steps_on_columns_can_be_looked_at() -> None:
     flow = Flow("tests")
     sales = flow.read(SALES, name="sales")
     named = sales.with_columns(pl.col("cents") * 2, euros="cents / 100").rename({"who": "name"})
     assert (named.count(), named.filter("cents > 0").count()) == (4, 2)
     assert named.select("euros").head(1).to_pylist() == [{"euros": 1.5}]
+    shown = str(named.filter("cents > 0").select("name").key_by("name").reduce("count").flow.forecast())
+    assert "filter(cents > 0)" in shown and "select(name)" in shown
     assert '[(col("cents")) * (dyn int: 2)], cents / 100 AS "euros"' in repr(Stream(flow, "with_columns"))
 
 
