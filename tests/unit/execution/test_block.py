@@ -1,18 +1,18 @@
 """Blocks: routing divides the records exactly and keeps their order, slices are what they say, values come back."""
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from builders import block_of, key_lists, records_of, rings, tables
-from hypothesis import given
+from builders import block_of, key_lists, records_of, tables
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dpa.execution import keys as keys_of
-from dpa.execution.block import Block
+from dpa.execution.block import Block, object_array
 from dpa.execution.keys import encode, encode_hashed
 from dpa.routing.groupings.plain import RingGrouping
 from dpa.routing.hashing import hash_column, hash_key
@@ -23,24 +23,15 @@ from dpa.routing.table import RoutingTable
 
 @st.composite
 def blocks(draw: st.DrawFn) -> Block:
-    """A block with values of any form, with and without weights."""
+    """A block with values of any form, with and without weights, of either side of a join."""
     some: list[Key] = draw(key_lists(least=1))
     numbers, texts = list(range(len(some))), [f"v{number}" for number in range(len(some))]
-    objects = np.empty(len(some), dtype=object)
-    objects[:] = [(number, text) for number, text in zip(numbers, texts, strict=True)]
-    columns = [
-        objects,
-        pa.record_batch({"n": numbers}),
-        pa.record_batch({"n": [None, *numbers[1:]], "t": texts}),
-    ]
+    objects = object_array([*zip(numbers, texts, strict=True)])
+    columns = [objects, pa.record_batch({"n": numbers}), pa.record_batch({"n": [None, *numbers[1:]], "t": texts})]
     block = block_of(some, draw(st.sampled_from(columns)))
     weights = np.array(draw(st.lists(st.integers(1, 9), min_size=len(some), max_size=len(some))), dtype=np.int64)
-    return draw(st.sampled_from([block, Block(block.keys, block.hashes, block.codes, block.values, weights, True)]))
-
-
-def table_of(ring: TokenRing) -> RoutingTable:
-    """The ring's tokens, with keys hashed as those of the blocks here."""
-    return replace(ring.snapshot(0), seed=0)
+    combined = Block(block.keys, block.hashes, block.codes, block.values, weights, True)
+    return replace(draw(st.sampled_from([block, combined])), side=draw(st.integers(0, 1)))
 
 
 def weights_of(block: Block) -> list[int]:
@@ -51,24 +42,8 @@ def check_consistent(block: Block, whole: Block) -> None:
     """The keys are used and hashed, and what is not in the records themselves is as in the block it was cut from."""
     assert sorted(set(block.codes.tolist())) == list(range(len(block.keys)))
     assert block.hashes.tolist() == hash_column(block.keys).tolist()
-    assert block.combined == whole.combined
+    assert (block.combined, block.side) == (whole.combined, whole.side)
     assert (block.weights is None) == (whole.weights is None)
-
-
-@given(blocks(), rings())
-def test_routing_gives_every_record_to_the_owner_of_its_key_and_keeps_their_order(
-    block: Block, ring: TokenRing
-) -> None:
-    table = table_of(ring)
-    parts = list(block.route(RingGrouping(table)))
-    records = list(zip(records_of(block), weights_of(block), strict=True))
-    for owner, part in parts:
-        check_consistent(part, block)
-        expected = [record for record in records if table.key_lookup(record[0][0]) == owner]
-        assert list(zip(records_of(part), weights_of(part), strict=True)) == expected != []
-    assert sum(part.rows for _, part in parts) == block.rows
-    owners = [owner for owner, _ in parts]
-    assert owners == sorted(set(owners))
 
 
 @pytest.mark.parametrize("reducers", [2, 16, 17, 256, 257, 700])
@@ -84,10 +59,12 @@ def test_routing_is_exact_for_few_owners_and_for_many(reducers: int) -> None:
     assert len(expected) > reducers * 0.9
 
 
-def test_a_block_whose_keys_have_one_owner_is_passed_on_as_it_is() -> None:
+def test_a_block_whose_keys_have_one_owner_is_passed_on_as_it_is_and_one_without_records_not() -> None:
     block = block_of(["a", "b", "a"])
     [(owner, part)] = block.route(RingGrouping(TokenRing(1, 3).snapshot(0)))
     assert (owner, part) == (0, block)
+    empty = Block(pa.array([], pa.string()), np.zeros(0, np.uint32), np.zeros(0, np.int32))
+    assert list(empty.route(RingGrouping(TokenRing(2, 3).snapshot(0)))) == []
 
 
 @given(blocks(), st.data())
@@ -96,6 +73,7 @@ def test_a_slice_has_the_records_from_start_up_to_stop(block: Block, data: st.Da
     stop = data.draw(st.integers(start + 1, block.rows + 5))
     part = block.slice(start, stop)
     check_consistent(part, block)
+    check_consistent(part.copy(), block)
     assert records_of(part) == records_of(block)[start:stop]
     assert weights_of(part) == weights_of(block)[start:stop]
 
@@ -128,9 +106,6 @@ def test_values_reach_a_reducer_as_python_objects(values: Any, objects: list[Any
     assert [type(item) for item in found] == [type(item) for item in objects]
 
 
-# --- key splits
-
-
 @given(blocks(), tables(reducers=3), st.integers(0, 9))
 def test_routing_with_key_splits_gives_every_record_once_to_one_that_may_have_it_and_keeps_their_order(
     block: Block, table: RoutingTable, seed: int
@@ -151,15 +126,8 @@ def test_routing_with_key_splits_gives_every_record_once_to_one_that_may_have_it
     assert owners == sorted(set(owners))
 
 
-def test_a_block_without_records_has_no_parts() -> None:
-    block = Block(pa.array([], pa.string()), np.zeros(0, np.uint32), np.zeros(0, np.int32))
-    assert list(block.route(RingGrouping(TokenRing(2, 3).snapshot(0)))) == []
-
-
-# --- samples
-
-
 @given(blocks())
+@example(block_of([None, "", "a"]))
 def test_a_sample_of_a_small_block_is_exact(block: Block) -> None:
     by_hash: Counter[int] = Counter()
     for hashed, records in zip(block.hashes.tolist(), block.counts().tolist(), strict=True):
@@ -193,29 +161,24 @@ def test_a_sample_of_a_large_block_has_about_the_shares_of_the_keys_and_all_reco
     assert seen.tolist() == pytest.approx(block.counts().tolist(), rel=0.1)
 
 
-@given(blocks(), rings())
-def test_the_side_of_a_join_stays_with_the_parts_of_a_block(block: Block, ring: TokenRing) -> None:
-    right = replace(block, side=1)
-    parts = [part for _, part in right.route(RingGrouping(ring.snapshot(0)))]
-    assert {part.side for part in [*parts, right.slice(0, 1), right.copy()]} == {1}
+def weight(of_keys: list[Key], values: Any) -> float:
+    """Bytes of a record, which is the only change that weighing makes."""
+    block = block_of(of_keys, values)
+    weighed = block.weighed()
+    rest = [field.name for field in fields(Block) if field.name != "row_bytes"]
+    assert all(getattr(weighed, name) is getattr(block, name) for name in rest) and weighed.row_bytes is not None
+    return weighed.row_bytes
 
 
-# --- how much records weigh
-
-
-def objects(*values: Any) -> Any:
-    """An array of Python objects."""
-    made = np.empty(len(values), dtype=object)
-    made[:] = values
-    return made
-
-
-def test_columns_weigh_what_their_buffers_have() -> None:
-    narrow = block_of(["a", "b"], pa.record_batch({"n": [1, 2]})).weighed().row_bytes
-    wide = block_of(["a", "b"], pa.record_batch({"n": [1, 2], "t": ["x" * 1_000, "y" * 3_000]})).weighed().row_bytes
-    assert narrow is not None and wide is not None
+def test_columns_weigh_what_their_buffers_have_and_records_without_values_their_keys() -> None:
+    narrow = weight(["a", "b"], pa.record_batch({"n": [1, 2]}))
+    wide = weight(["a", "b"], pa.record_batch({"n": [1, 2], "t": ["x" * 1_000, "y" * 3_000]}))
     assert 8 <= narrow < 40
     assert 2_000 <= wide - narrow < 2_010
+    counted = block_of(["a" * 500, "b" * 500], pa.record_batch({"n": [1, 2]}))
+    found = replace(counted, values=None).weighed().row_bytes
+    assert found is not None and 500 <= found < 530
+    assert counted.slice(0, 0).weighed().row_bytes is None
 
 
 @pytest.mark.parametrize(
@@ -224,9 +187,7 @@ def test_columns_weigh_what_their_buffers_have() -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_python_objects_weigh_about_what_is_in_them(value: Any) -> None:
-    found = block_of(["a"] * 1_000, objects(*[value] * 1_000)).weighed().row_bytes
-    assert found is not None
-    assert 1_000 < found < 1_500
+    assert 1_000 < weight(["a"] * 1_000, object_array([value] * 1_000)) < 1_500
 
 
 def test_few_of_many_python_objects_are_looked_at() -> None:
@@ -237,22 +198,8 @@ def test_few_of_many_python_objects_are_looked_at() -> None:
             asked.append(self)
             return 64
 
-    block_of(["a"] * 10_000, objects(*(Counted() for _ in range(10_000)))).weighed()
+    block_of(["a"] * 10_000, object_array([Counted() for _ in range(10_000)])).weighed()
     assert 1 <= len(asked) <= 20
-
-
-def test_records_without_values_weigh_their_keys_and_none_weigh_nothing() -> None:
-    counted = block_of(["a" * 500, "b" * 500], pa.record_batch({"n": [1, 2]}))
-    found = replace(counted, values=None).weighed().row_bytes
-    assert found is not None
-    assert 500 <= found < 530
-    assert counted.slice(0, 0).weighed().row_bytes is None
-
-
-def test_weighing_changes_nothing_else() -> None:
-    block = block_of(["a", "b", "a"])
-    assert replace(block.weighed(), row_bytes=None).keys is block.keys
-    assert records_of(block.weighed()) == records_of(block)
 
 
 @st.composite

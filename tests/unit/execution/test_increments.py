@@ -42,7 +42,6 @@ class Written:
             self.sweep()
 
     def sweep(self) -> None:
-        """Take a piece, or what is left."""
         piece = next(self._pieces, None)
         if piece is None:
             self.saving.end()
@@ -51,7 +50,6 @@ class Written:
             self.chain[-1].append(piece)
 
     def check(self, stage: ReduceStage) -> None:
-        """Compare it with what the task had."""
         again, whole = ReduceTask(stage, 0), ReduceTask(stage, 0)
         again.restore(folded([pickle.loads(piece) for piece in pieces] for pieces in reversed(self.chain)), None)
         whole.restore(pickle.loads(self.had), None)
@@ -115,7 +113,7 @@ def test_what_timers_have_changed_is_in_an_increment() -> None:
     task.close(4 * SECOND)
     while not before.is_over:
         before.sweep()
-    states = found_in(before.chain)
+    states = {key: state for pieces in before.chain for piece in pieces for key, state in of(pickle.loads(piece))}
     assert states.keys() == {*(f"key {number}" for number in range(8)), "early", "gone"}
     after = Written(task, before.chain)
     [head, *parts] = map(pickle.loads, TaskSaving.pieces(after.saving))
@@ -124,12 +122,7 @@ def test_what_timers_have_changed_is_in_an_increment() -> None:
     assert states["early"] != [7], "as it was at the cut"
 
 
-def found_in(chain: list[list[bytes]]) -> dict[Any, Any]:
-    return {key: state for pieces in chain for piece in pieces for key, state in of(pickle.loads(piece))}
-
-
 def of(found: TaskSnapshot) -> list[tuple[Any, Any]]:
-    """The keys of a piece, and their states."""
     if found.part is None:
         return []
     assert isinstance(found.part.states, list)

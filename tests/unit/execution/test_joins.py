@@ -25,7 +25,6 @@ RIGHT = pa.schema([("id", pa.string()), ("y", pa.decimal128(9, 2)), ("both", pa.
 ONE = (("k",), ("id",))
 TWO = (("k", "x"), ("id", "x"))
 VALUES = (pa.schema([*LEFT][1:]), pa.schema([*RIGHT][1:]))
-NO_VALUES = (pa.schema([]), pa.schema([]))
 
 Row = tuple[Any, ...]
 every_kind = pytest.mark.parametrize("how", JOINS)
@@ -111,7 +110,7 @@ def test_a_join_is_that_of_sql_wherever_its_rows_were_and_went(
     assert loads.sum() == len(left) + len(right)
 
 
-def test_the_key_comes_first_then_the_left_and_the_right_columns_with_their_types() -> None:
+def test_the_key_comes_first_then_the_left_and_the_right_columns_with_names_and_types_of_their_own() -> None:
     options = JoinOptions("full", ONE, VALUES)
     store = reduce_task(options, "k")
     for side, schema, rows in ((0, LEFT, [("a", 1, "p")]), (1, RIGHT, [("b", 2, True)])):
@@ -125,6 +124,9 @@ def test_the_key_comes_first_then_the_left_and_the_right_columns_with_their_type
         ("y", pa.decimal128(9, 2)),
         ("both_right", pa.bool_()),
     ]
+    left, right = (pa.schema([(name, pa.int64()) for name in names]) for names in (["x", "x_right"], ["k", "x", "y"]))
+    options = JoinOptions("full", (("k",), ("id",)), (left, right))
+    assert options.right_names == {"k": "k_right", "x": "x_right_right", "y": "y"}
 
 
 def test_columns_that_were_read_as_dictionaries_are_plain_in_the_result() -> None:
@@ -140,38 +142,31 @@ def test_columns_that_were_read_as_dictionaries_are_plain_in_the_result() -> Non
     assert rows_of(task.share.table) == Counter({("p", "p", "p"): 1, ("q", "q", "q"): 4, ("r", "r", "r"): 1})
 
 
-def test_a_right_column_has_a_name_of_its_own_among_the_keys_and_columns_of_both_sides() -> None:
-    left, right = (pa.schema([(name, pa.int64()) for name in names]) for names in (["x", "x_right"], ["k", "x", "y"]))
-    options = JoinOptions("full", (("k",), ("id",)), (left, right))
-    assert options.right_names == {"k": "k_right", "x": "x_right_right", "y": "y"}
+def test_a_column_that_shows_only_in_rows_and_one_of_two_types_are_refused_by_name() -> None:
+    options = JoinOptions("inner", (("k",), ("k",)), (pa.schema({"x": pa.int64()}),) * 2)
+    for side in (0, 1):
+        [block] = blocks_of(options, side, pa.table({"k": ["a"], "x": [1], "y": [2]}), 5)
+        why = "a side of a join has a column 'y', and was to have x: declare the `schema`"
+        with pytest.raises(ExecutorError, match=why):
+            store_of(receiver_of(options)).reduce(block)
+    options = JoinOptions("inner", ONE)
+    store = store_of(receiver_of(options))
+    for values in ([1], ["x"]):
+        store.reduce(blocks_of(options, 0, pa.table({"k": ["a"], "x": values}), 5)[0])
+    with pytest.raises(ExecutorError, match=r"a side of a join must have columns of one type each: column 'x'"):
+        store.finish("k")
 
 
 @pytest.mark.parametrize("how", ["semi", "anti"])
-def test_a_join_that_has_columns_of_the_left_side_alone_has_those_of_its_rows(how: str) -> None:
-    options = JoinOptions(how, (("k",), ("k",)))
-    store = store_of(receiver_of(options))
-    store.reduce(blocks_of(options, 0, pa.table({"k": ["a", "b"], "x": [1, 2]}), 5)[0])
-    store.reduce(blocks_of(options, 1, pa.table({"k": ["a"], "x": [3]}), 5)[0])
-    assert rows_of(store.finish("k").table) == Counter([("a", 1) if how == "semi" else ("b", 2)])
-
-
-@pytest.mark.parametrize("side", [0, 1])
-def test_a_column_that_shows_only_in_rows_is_refused(side: int) -> None:
-    options = JoinOptions("inner", (("k",), ("k",)), (pa.schema({"x": pa.int64()}),) * 2)
-    [block] = blocks_of(options, side, pa.table({"k": ["a"], "x": [1], "y": [2]}), 5)
-    with pytest.raises(
-        ExecutorError, match="a side of a join has a column 'y', and was to have x: declare the `schema`"
-    ):
-        store_of(receiver_of(options)).reduce(block)
-
-
-def test_of_the_right_side_of_a_semi_join_only_keys_are_kept() -> None:
-    options = JoinOptions("semi", ONE)
+def test_a_join_that_has_columns_of_the_left_side_alone_keeps_only_keys_of_the_right_one(how: str) -> None:
+    options = JoinOptions(how, ONE)
     store = store_of(receiver_of(options))
     for block in blocks_of(options, 1, of(RIGHT, [("a", 1, True)] * 100), 50):
         store.reduce(block)
     assert store.size == 2
     assert store.finish("k").records.tolist() == [100]
+    store.reduce(blocks_of(options, 0, pa.table({"k": ["a", "b"], "x": [1, 2]}), 5)[0])
+    assert rows_of(store.finish("k").table) == Counter([("a", 1) if how == "semi" else ("b", 2)])
 
 
 def test_a_store_keeps_no_memory_of_the_block_that_it_was_given() -> None:
@@ -183,15 +178,6 @@ def test_a_store_keeps_no_memory_of_the_block_that_it_was_given() -> None:
     for one, other in ((block.keys, copy.keys), (block.columns.column("x"), copy.columns.column("x"))):
         addresses = {part.address for array in (one, other) for part in array.buffers() if part is not None}
         assert len(addresses) == sum(part is not None for array in (one, other) for part in array.buffers())
-
-
-def test_a_column_of_two_types_fails_by_name() -> None:
-    options = JoinOptions("inner", ONE)
-    store = store_of(receiver_of(options))
-    for values in ([1], ["x"]):
-        store.reduce(blocks_of(options, 0, pa.table({"k": ["a"], "x": values}), 5)[0])
-    with pytest.raises(ExecutorError, match=r"a side of a join must have columns of one type each: column 'x'"):
-        store.finish("k")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from builders import COMPOSITE, Total, map_task, naive, pairs, records_of
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from dpa._given import as_mapper
 from dpa.aggregates import Count, Max, Mean, Min, Sum
-from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
+from dpa.errors import ConfigError, ExecutorError, KeyTypeError
 from dpa.execution.mapping import Emitted, MapTask, check_columns
 from dpa.executors import BatchMapper, BatchReducer, Mapper, batch_mapper
 from dpa.sources.splits import MemorySplit
@@ -23,6 +22,7 @@ from dpa.sources.splits import MemorySplit
 rows = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(-9, 9)), max_size=40)
 NOON = datetime(2026, 1, 31, 12)
 ANY = pa.table({"key": ["a", "b"], "value": [1, 2]})
+NOT_ADDED = (pa.string(), pa.list_(pa.int64()), pa.struct({"a": pa.int64()}))
 
 
 @batch_mapper
@@ -50,9 +50,6 @@ def task_of(mapper: Any, **changes: Any) -> MapTask:
 every_kind = pytest.mark.parametrize("mapper", [pairs, columns, None], ids=["records", "batches", "none"])
 
 
-# --- blocks and counts
-
-
 @every_kind
 @given(records=rows, batch_records=st.integers(1, 12))
 def test_blocks_hold_all_records_in_order_and_are_never_too_large(mapper, records, batch_records: int) -> None:
@@ -78,21 +75,15 @@ def test_a_combiner_leaves_one_record_a_key_that_stands_for_all(mapper, reducer,
             assert combined.mapped().tolist() == single.counts().tolist()
 
 
-def test_a_mapper_may_make_many_records_of_a_row_or_none() -> None:
+def test_a_mapper_may_make_many_records_of_a_row_or_none_which_are_cut() -> None:
     def repeated(record: dict[str, Any]) -> Iterator[tuple[str, int]]:
         yield from [(record["key"], number) for number in range(record["value"])]
 
     steps = steps_of(task_of(repeated, batch_records=4), table_of([("a", 0), ("b", 6), ("c", 0), ("d", 3), ("e", 0)]))
     assert [(step.read, step.mapped) for step in steps] == [(2, 4), (2, 4), (1, 1)]
-
-
-def test_a_batch_mapper_may_drop_all_rows_and_they_still_count_as_read() -> None:
     nothing = batch_mapper(lambda batch: batch.slice(0, 0))
     steps = steps_of(task_of(nothing, batch_records=2), table_of([("a", 1)] * 5))
     assert steps == [Emitted((), 2, 0), Emitted((), 2, 0), Emitted((), 1, 0)]
-
-
-def test_what_a_batch_mapper_makes_too_much_is_cut() -> None:
     thrice = batch_mapper(lambda batch: pa.Table.from_batches([batch] * 3))
     steps = steps_of(task_of(thrice, batch_records=2), table_of([("a", 1), ("b", 2)]))
     assert [(step.read, step.mapped) for step in steps] == [(2, 2), (0, 2), (0, 2)]
@@ -120,9 +111,6 @@ def test_values_for_a_batch_reducer_become_columns() -> None:
     [several] = blocks_of(task_of(lambda record: [("a", {"x": 1}), ("b", {"x": 2, "y": 3})], reducer=Sum("x")), ANY[:1])
     assert single.values.to_pydict() == {"value": [1, None]}
     assert several.values.to_pydict() == {"x": [1, 2], "y": [None, 3]}
-
-
-# --- what user code gets wrong
 
 
 class Failing(Mapper):
@@ -161,70 +149,76 @@ def test_an_exception_names_the_executor_the_record_and_where_it_was_raised(task
     assert "/dpa/execution/" not in message
 
 
-def test_a_long_record_is_cut_in_messages() -> None:
+def test_a_long_record_is_cut_in_messages_and_an_exception_without_a_frame_of_the_users_said_once() -> None:
     with pytest.raises(ExecutorError) as error:
         steps_of(task_of(Failing()), pa.table({"key": ["a" * 10_000], "value": [1]}))
     assert len(str(error.value).splitlines()[0]) < 300
-
-
-@pytest.mark.parametrize("returned", [None, 5, ["a"], [("a", 1, 2)]], ids=repr)
-def test_a_mapper_that_returns_no_pairs_is_named(returned: Any) -> None:
-    with pytest.raises(ExecutorError, match=r"test_mapping.*lambda.*\.map failed on record"):
-        steps_of(task_of(lambda record: returned))
-
-
-def test_an_exception_without_a_frame_of_the_users_is_said_once() -> None:
     with pytest.raises(ExecutorError) as error:
         steps_of(task_of(lambda record: None))
     assert str(error.value).count("object is not iterable") == 1
 
 
-@pytest.mark.parametrize("returned", [None, [("a", 1)], {"key": ["a"]}], ids=repr)
-def test_a_batch_mapper_must_return_arrow(returned: Any) -> None:
-    wanted = f"map_batch must return a pyarrow.RecordBatch or pyarrow.Table, not {type(returned).__name__}"
-    with pytest.raises(ExecutorError, match=wanted):
-        steps_of(task_of(batch_mapper(lambda batch: returned)))
+def of_keys(*keys: Any, key: Any = "key") -> MapTask:
+    return task_of(lambda record: [(each, 1) for each in keys], key=key)
 
 
-def test_a_batch_mapper_must_return_the_key_column() -> None:
-    with pytest.raises(ExecutorError, match="map_batch returned no key column 'key'; its columns are value"):
-        steps_of(task_of(batch_mapper(lambda batch: batch.select(["value"]))))
+def returning(returned: Any, **changes: Any) -> MapTask:
+    return task_of(batch_mapper(lambda batch: returned), **changes)
 
 
-@pytest.mark.parametrize("keys", [["a", 1], [1, "a"], ["a", b"a"], [b"a", "a"], [1, True], [2**64], [object()]])
-def test_keys_that_do_not_go_together_are_refused_and_the_mapper_named(keys: list[Any]) -> None:
-    with pytest.raises(KeyTypeError, match=r"test_mapping.*\.map yields keys .*; a key is a string"):
-        steps_of(task_of(lambda record: [(key, 1) for key in keys]))
+NO_ARROW = r"map_batch must return a pyarrow.RecordBatch or pyarrow.Table, not "
+UNLIKE = r"test_mapping.*\.map yields keys .*; a key is a string"
+OF_NO_TYPE = r"test_mapping.*\.map yields keys .*a key is a string, an integer of 64 bits"
+NO_PAIR = r"no tuple of 2, as `key: \[one, two\]` needs"
 
 
-def test_a_key_that_utf_8_cannot_hold_is_refused_and_the_mapper_named() -> None:
-    with pytest.raises(ExecutorError, match=r"test_mapping.*\.map"):
-        steps_of(task_of(lambda record: [("\ud800", 1)]))
+@pytest.mark.parametrize(
+    ("message", "tasks"),
+    [
+        (
+            r"test_mapping.*lambda.*\.map failed on record",
+            [task_of(lambda record, made=made: made) for made in (None, 5, ["a"], [("a", 1, 2)])],
+        ),
+        (f"{NO_ARROW}NoneType", [returning(None)]),
+        (f"{NO_ARROW}list", [returning([("a", 1)])]),
+        (f"{NO_ARROW}dict", [returning({"key": ["a"]})]),
+        (
+            "map_batch returned no key column 'key'; its columns are value",
+            [task_of(batch_mapper(lambda batch: batch.select(["value"])))],
+        ),
+        (
+            "map_batch returned no key column 'two'; its columns are one",
+            [returning(pa.table({"one": [1]}), key=COMPOSITE)],
+        ),
+        (r"test_mapping.*\.map", [of_keys("\ud800")]),
+    ],
+)
+def test_what_a_mapper_returns_that_is_no_records_is_refused_and_the_mapper_named(
+    message: str, tasks: list[MapTask]
+) -> None:
+    for task in tasks:
+        with pytest.raises(ExecutorError, match=message):
+            steps_of(task)
 
 
-@pytest.mark.parametrize("key", [1.5, 2**64, ("a", 1), Decimal("NaN"), ["a"], {"a": 1}, timedelta(1)], ids=repr)
-def test_a_key_of_an_unsupported_type_is_refused(key: Any) -> None:
-    with pytest.raises(
-        KeyTypeError, match=r"test_mapping.*\.map yields keys .*a key is a string, an integer of 64 bits"
-    ):
-        steps_of(task_of(lambda record: [(key, 1)]))
-
-
-@pytest.mark.parametrize("keys", [[1, True], [date(2026, 1, 1), NOON], [NOON, NOON.replace(tzinfo=timezone.utc)]])
-def test_keys_that_python_thinks_alike_are_no_keys_of_one_type(keys: list[Any]) -> None:
-    with pytest.raises(KeyTypeError, match="this job has"):
-        steps_of(task_of(lambda record: [(key, 1) for key in keys]))
-
-
-def test_a_tuple_is_refused_where_the_key_has_one_name_and_the_remedy_said() -> None:
-    with pytest.raises(KeyTypeError, match=r"composite key: name its components, `key: \[a, b\]`"):
-        steps_of(task_of(lambda record: [(("a", 1), 1)]))
-
-
-@pytest.mark.parametrize("key", ["a", None, ("a",), ("a", 1, 2), ["a", 1]], ids=repr)
-def test_a_composite_key_has_as_many_components_as_the_job_names(key: Any) -> None:
-    with pytest.raises(KeyTypeError, match=r"no tuple of 2, as `key: \[one, two\]` needs"):
-        steps_of(task_of(lambda record: [(key, 1)], key=COMPOSITE))
+@pytest.mark.parametrize(
+    ("message", "tasks"),
+    [
+        (UNLIKE, [of_keys("a", 1), of_keys(1, "a"), of_keys("a", b"a"), of_keys(b"a", "a"), of_keys(object())]),
+        (OF_NO_TYPE, [of_keys(key) for key in (1.5, 2**64, ("a", 1), Decimal("NaN"), ["a"], {"a": 1}, timedelta(1))]),
+        (
+            "this job has",  # though Python thinks them alike
+            [of_keys(1, True), of_keys(date(2026, 1, 1), NOON), of_keys(NOON, NOON.replace(tzinfo=timezone.utc))],
+        ),
+        (r"composite key: name its components, `key: \[a, b\]`", [of_keys(("a", 1))]),
+        (NO_PAIR, [of_keys(key, key=COMPOSITE) for key in ("a", None, ("a",), ("a", 1, 2), ["a", 1])]),
+    ],
+    ids=["not together", "of no type", "alike", "a tuple where one name is", "no tuple of two"],
+)
+def test_keys_that_do_not_do_are_refused_and_the_mapper_named(message: str, tasks: list[MapTask]) -> None:
+    for task in tasks:
+        with pytest.raises(KeyTypeError, match=message):
+            steps_of(task)
 
 
 @pytest.mark.parametrize("mapper", [None, batch_mapper(lambda batch: batch)], ids=["none", "batches"])
@@ -242,17 +236,14 @@ def test_the_columns_of_a_composite_key_are_no_values(mapper: Any, reducer: Any)
     assert dict(records_of(block)) == {("x", None): 4, ("y", 5): 2}
 
 
-def test_a_batch_mapper_must_return_each_column_of_a_composite_key() -> None:
-    with pytest.raises(ExecutorError, match="map_batch returned no key column 'two'; its columns are one"):
-        steps_of(task_of(batch_mapper(lambda batch: pa.table({"one": [1]})), key=COMPOSITE))
-
-
 @pytest.mark.parametrize("values", [[1, "x"], [{"x": 1}, 2], [object()]], ids=["mixed", "dict and scalar", "object"])
 def test_values_that_are_no_columns_are_refused_where_columns_are_needed(values: list[Any]) -> None:
-    with pytest.raises(
-        ExecutorError, match=r"dpa\.aggregates\.Sum works on columns, so values must be of one Arrow type"
-    ):
+    why = r"dpa\.aggregates\.Sum works on columns, so values must be of one Arrow type"
+    with pytest.raises(ExecutorError, match=why):
         steps_of(task_of(lambda record: [("a", value) for value in values], reducer=Sum()))
+    broken = pa.table({"key": pa.array([b"\xff\xfe"]).view(pa.string()), "value": [1]})
+    with pytest.raises(ExecutorError, match=r"make_valid_utf8\(column\)"):
+        steps_of(task_of(pairs), broken)
 
 
 @pytest.mark.parametrize(
@@ -269,61 +260,54 @@ def test_a_combiner_must_return_a_state_a_group(returned: Any) -> None:
         steps_of(task_of(None, reducer=Wrong(), combine=True))
 
 
-def test_text_that_is_not_utf_8_is_explained() -> None:
-    broken = pa.Array.from_buffers(
-        pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")]
-    )
-    with pytest.raises(ExecutorError, match=r"make_valid_utf8\(column\)"):
-        steps_of(task_of(pairs), pa.table({"key": broken, "value": [1]}))
+TIMES = pa.schema({"key": pa.string(), "seconds": pa.int64(), "bytes": pa.int64()})
+SUM = {"reducer": Sum()}
+
+
+def valued(kind: pa.DataType) -> pa.Schema:
+    return pa.schema({"key": pa.string(), "value": kind})
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "schema", "message"),
     [
-        ({"key": "word"}, "key: the input has no column 'word'; it has key, value"),
-        ({"values": ("n", "value")}, "value: the input has no column 'n'; it has key, value"),
+        ({"key": "word"}, ANY.schema, "key: the input has no column 'word'; it has key, value"),
+        ({"values": ("n", "value")}, ANY.schema, "value: the input has no column 'n'; it has key, value"),
         (
             {"reducer": Sum("valeu")},
+            ANY.schema,
             "reducer: reads the column 'valeu', and the columns of the values are value; set `args: {column: value}`",
         ),
-        ({"reducer": Mean(), "values": ()}, "reducer: reads the column 'value', and there are no"),
+        ({"reducer": Mean(), "values": ()}, ANY.schema, "reducer: reads the column 'value', and there are no"),
+        (
+            {"reducer": Sum("seconds"), "values": ("bytes",)},
+            TIMES,
+            "reads the column 'seconds', and the columns of the values are bytes",
+        ),
+        (SUM, TIMES, "reads the column 'value', .* are seconds, bytes; set `args: {column: NAME"),
+        *((SUM, valued(kind), "reducer: cannot work on the column 'value', which is") for kind in NOT_ADDED),
+        (
+            {},
+            pa.schema({"key": pa.list_(pa.string()), "value": pa.int64()}),
+            r"key: the column 'key': keys of Arrow type list<.*`to_json",
+        ),
     ],
 )
-def test_columns_that_are_missing_are_found_before_anything_runs(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        check_columns(task_of(None, **changes), ANY.schema)
-    assert message in str(error.value)
+def test_columns_that_do_not_do_are_found_before_anything_runs(
+    changes: dict[str, Any], schema: pa.Schema, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_columns(task_of(None, **changes), schema)
 
 
-def test_a_reducer_reads_a_column_of_the_values_and_not_any_of_the_input() -> None:
-    schema = pa.schema({"key": pa.string(), "seconds": pa.int64(), "bytes": pa.int64()})
-    check_columns(task_of(None, reducer=Sum("seconds")), schema)
-    check_columns(task_of(None, reducer=Sum("seconds"), values=("seconds",)), schema)
-    check_columns(task_of(None, reducer=Count(), values=()), schema)
-    with pytest.raises(ConfigError, match="reads the column 'seconds', and the columns of the values are bytes"):
-        check_columns(task_of(None, reducer=Sum("seconds"), values=("bytes",)), schema)
-    with pytest.raises(ConfigError, match=r"reads the column 'value', .* are seconds, bytes; set `args: {column: NAME"):
-        check_columns(task_of(None, reducer=Sum()), schema)
-
-
-@pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.int64()), pa.struct({"a": pa.int64()})], ids=str)
-def test_a_sum_of_what_cannot_be_added_is_refused_before_anything_runs(kind: pa.DataType) -> None:
-    with pytest.raises(ConfigError, match=r"reducer: cannot work on the column 'value', which is"):
-        check_columns(task_of(None, reducer=Sum()), pa.schema({"key": pa.string(), "value": kind}))
+def test_a_reducer_reads_a_column_of_the_values_and_with_a_mapper_these_are_its_own_affair() -> None:
+    check_columns(task_of(None, reducer=Sum("seconds")), TIMES)
+    check_columns(task_of(None, reducer=Sum("seconds"), values=("seconds",)), TIMES)
+    check_columns(task_of(None, reducer=Count(), values=()), TIMES)
+    check_columns(task_of(pairs, key="word"), ANY.schema)
 
 
 @pytest.mark.parametrize("reducer", [Sum(), Min(), Max(), Mean()], ids=lambda made: type(made).__name__)
 @pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.float32(), pa.decimal128(9, 2), pa.null()], ids=str)
 def test_numbers_are_taken_by_every_reducer_of_numbers(reducer: BatchReducer, kind: pa.DataType) -> None:
-    check_columns(task_of(None, reducer=reducer), pa.schema({"key": pa.string(), "value": kind}))
-
-
-def test_keys_of_a_type_that_is_not_supported_are_found_before_anything_runs() -> None:
-    schema = pa.schema({"key": pa.list_(pa.string()), "value": pa.int64()})
-    with pytest.raises(ConfigError, match=r"key: the column 'key': keys of Arrow type list<.*`to_json"):
-        check_columns(task_of(None), schema)
-
-
-def test_with_a_mapper_the_columns_are_its_own_affair() -> None:
-    check_columns(task_of(pairs, key="word"), ANY.schema)
-    assert issubclass(ConfigError, DpaError)
+    check_columns(task_of(None, reducer=reducer), valued(kind))

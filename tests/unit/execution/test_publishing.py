@@ -16,12 +16,18 @@ def said(changes: pa.Table) -> list[tuple[object, ...]]:
     return sorted(zip(*changes.to_pydict().values(), strict=True))
 
 
-def test_changes_are_the_rows_that_are_new_or_others_than_before() -> None:
+def test_changes_are_the_rows_that_are_new_or_others_than_before_and_the_newest_of_each_key_the_result() -> None:
     known = LastPublished("word")
     assert said(known.changes(rows(a=1, b=2), 3)) == [("a", 1, "insert", 3), ("b", 2, "insert", 3)]
     assert said(known.changes(rows(b=2, a=5, c=None), 4)) == [("a", 5, "update", 4), ("c", None, "insert", 4)]
     assert known.changes(rows(b=2, a=5, c=None), 5).num_rows == 0
     assert said(known.changes(rows(a=5, c=7), 6)) == [("c", 7, "update", 6)]
+    known = LastPublished("word")
+    epochs = [known.changes(rows(a=1, b=2), 1), known.changes(rows(a=4, b=2), 2)]
+    assert said(latest(pa.concat_tables(epochs[::-1]), "word")) == [("a", 4), ("b", 2)]
+    assert latest(epochs[0].slice(0, 0), "word").column_names == ["word", "n"]
+    with pytest.raises(ExecutorError, match="already have a column 'epoch', as does the result"):
+        LastPublished("word").changes(rows(a=1).rename_columns(["word", "epoch"]), 1)
 
 
 @pytest.mark.parametrize(
@@ -55,15 +61,3 @@ def test_what_was_published_of_a_key_goes_where_its_state_goes() -> None:
     [first, *others] = moved[1]["word"].to_pylist()
     found = there.changes(rows(**{first: 2, **dict.fromkeys(others, 1)}), 2)
     assert said(found) == [(first, 2, "update", 2)]
-
-
-def test_of_changes_the_newest_row_of_each_key_is_the_result() -> None:
-    known = LastPublished("word")
-    epochs = [known.changes(rows(a=1, b=2), 1), known.changes(rows(a=4, b=2), 2)]
-    assert said(latest(pa.concat_tables(epochs[::-1]), "word")) == [("a", 4), ("b", 2)]
-    assert latest(epochs[0].slice(0, 0), "word").column_names == ["word", "n"]
-
-
-def test_a_result_with_a_column_of_that_name_is_refused() -> None:
-    with pytest.raises(ExecutorError, match="already have a column 'epoch', as does the result"):
-        LastPublished("word").changes(rows(a=1).rename_columns(["word", "epoch"]), 1)

@@ -7,18 +7,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from builders import Total, chunks, key_lists, receiver, tables, written
+from builders import Total, key_lists, receiver, tables, written
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.aggregates import Sum, TopRows
 from dpa.execution.block import Block
 from dpa.execution.keys import column_of
-from dpa.execution.receivers import KINDS, receiver_of, store_of
+from dpa.execution.receivers import KINDS, receiver_of
 from dpa.execution.receivers._join import JoinReceiver
 from dpa.execution.receivers._process import ProcessReceiver
 from dpa.execution.receivers._record import RecordReceiver
-from dpa.execution.receivers.base import Extent, Receiver
+from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.batch import BatchReceiver, RowsReceiver
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.rows import plain
@@ -68,38 +68,6 @@ def test_an_executor_is_of_the_first_kind_that_takes_it(kind: type[Receiver]) ->
     assert type(made) is kind
     assert type(pickle.loads(pickle.dumps(made))) is kind
     assert made.does("tag") != made.does("")
-
-
-@every_kind
-def test_without_rows_a_result_has_the_columns_that_were_foretold(kind: type[Receiver]) -> None:
-    made = receiver(EXAMPLES[kind])
-    blocks = [block.slice(0, 0) for block in blocks_of(["a"], range(1 + made.has_sides))]
-    foretold = made.columns("key", blocks, Extent.ALL).schema
-    store = store_of(made)
-    for block in blocks_of(["a"], range(1 + made.has_sides)):
-        store.reduce(block)
-    found = plain(store.finish("key").table).schema
-    known = [field.name for field in foretold if field.name in found.names]
-    assert known == foretold.names if made.gives_key else known == []
-
-
-@every_kind
-@given(data=st.data(), keys=key_lists(least=1, composite=False))
-def test_states_that_move_and_meet_give_what_one_store_gives(kind: type[Receiver], data: Any, keys: list[Key]) -> None:
-    """Records of a key go to one task before all others, as a kind without a merge needs."""
-    made, table = receiver(EXAMPLES[kind]), data.draw(tables(reducers=2))
-    whole, stores = store_of(made), [store_of(made), store_of(made)]
-    for part in chunks(keys, [len(keys) // 2]):
-        for block in blocks_of(list(part), range(1 + made.has_sides)):
-            whole.reduce(block)
-            stores[0].reduce(block)
-    for interval in stores[0].pieces(table, 0, 2):
-        for owner, states in stores[0].pack(table, 0, interval).items():
-            assert owner == 1
-            stores[1].install(states)
-    shares = [store.finish("key") for store in stores]
-    assert rows_of(shares) == rows_of([whole.finish("key")])
-    assert sum(int(share.records.sum()) for share in shares) == len(keys) * (1 + made.has_sides)
 
 
 @every_kind

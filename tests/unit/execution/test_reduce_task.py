@@ -58,9 +58,6 @@ def edge(key: Any = "of", **changes: Any) -> MapTask:
     return map_task(None, changes.pop("reducer", Count()), key=key, batch_records=100, **changes)
 
 
-# --- reducers
-
-
 @pytest.mark.parametrize("reducer", [Total(), Sum()], ids=["records", "batches"])
 @given(data=st.data(), keys=key_lists(least=1, composite=False))
 def test_tasks_that_exchange_states_agree_on_one_result(reducer, data, keys: list[Key]) -> None:
@@ -88,27 +85,18 @@ def test_tasks_that_exchange_states_agree_on_one_result(reducer, data, keys: lis
     assert found == naive(((key, 1) for key in keys), sum)
 
 
-def test_the_share_is_emitted_as_rows() -> None:
+def test_the_share_is_emitted_as_rows_and_counted_by_any_table() -> None:
     task = reduce_task(Sum())
     assert task.process(values(["a", "b", "a"], [1, 2, 3])) == ()
     task.conform(agreed([task.finish()]))
     assert task.most_keys == 2
+    assert task.loads(table_giving({"a": 0, "b": 2})).tolist() == [2, 0, 1]
     emission = Emission((edge("key", reducer=Sum()),))
     [step] = emission.steps(task.rows(), lambda: 0.0)
     assert dict(records_of(step.blocks[0][1])) == {"a": 4, "b": 2}
-
-
-def test_shares_that_are_all_empty_take_the_columns_that_are_known() -> None:
-    task, columns = reduce_task(Sum()), pa.table({"key": pa.nulls(0, pa.string()), "value": pa.nulls(0, pa.int64())})
-    task.conform(agreed([task.finish()]), columns)
-    assert task.share.table == columns
-
-
-def test_the_records_of_a_task_are_those_that_a_table_gives_to_each_reducer() -> None:
-    task = reduce_task(Count())
-    task.process(block_of(["a", "b", "c", "a"]))
-    task.finish()
-    assert task.loads(table_giving({"a": 0, "b": 2, "c": 1})).tolist() == [2, 1, 1]
+    empty, columns = reduce_task(Sum()), pa.table({"key": pa.nulls(0, pa.string()), "value": pa.nulls(0, pa.int64())})
+    empty.conform(agreed([empty.finish()]), columns)
+    assert empty.share.table == columns
 
 
 class Twice(RowsReducer):
@@ -138,9 +126,6 @@ def test_a_rows_reducer_has_several_rows_a_key() -> None:
     assert task.share.records.tolist() == [2, 1]
     assert task.key_stats().mapped == 3
     assert isinstance(as_reducer(Twice()), BatchReducer)
-
-
-def test_a_rows_reducer_that_returns_something_else_is_refused() -> None:
     task = reduce_task(Wrong())
     task.process(values(["a"], [1]))
     with pytest.raises(ExecutorError, match=r"Wrong\.finish_rows must return a pyarrow.RecordBatch and an array"):
@@ -164,9 +149,6 @@ def test_an_empty_result_has_the_columns_that_are_known(receiver: Any, key: Any,
     assert receiver_of(receiver).columns(key, [block], Extent.ALL).schema == pa.schema(columns)
 
 
-# --- processes
-
-
 def test_a_process_emits_rows_at_once_and_at_the_end() -> None:
     double = as_row_operator(RowKind.MAP, lambda record: {**record, "to": record["to"] * 2})
     task = reduce_task(Rising(), emission=Emission((edge(), Emission((edge(values=("to",)),), (double,)))))
@@ -183,17 +165,11 @@ def test_a_process_emits_rows_at_once_and_at_the_end() -> None:
     [rows] = task.rows().batches(100)
     assert rows.column("last").to_pylist() == [4, 1]
     assert task.share.records.tolist() == [3, 2]
-
-
-def test_without_a_sink_rows_are_not_kept() -> None:
-    task = reduce_task(Rising(), emission=Emission((edge(),)), keeps_rows=False)
-    task.process(values(["a", "a"], [1, 3]))
-    task.conform(agreed([task.finish()]))
-    assert task.share.table.to_pylist() == [{"of": "a", "last": 3}]
-
-
-def test_shares_of_a_process_need_not_have_the_same_columns() -> None:
-    tasks = [reduce_task(Rising()) for _ in range(2)]
+    other = reduce_task(Rising(), emission=Emission((edge(),)), keeps_rows=False)  # without a sink
+    other.process(values(["a", "a"], [1, 3]))
+    other.conform(agreed([other.finish()]))
+    assert other.share.table.to_pylist() == [{"of": "a", "last": 3}]
+    tasks = [reduce_task(Rising()) for _ in range(2)]  # whose shares have other columns
     tasks[0].process(values(["a", "a"], [1, 3]))
     tasks[1].process(values(["b"], [1]))
     schema = agreed([task.finish() for task in tasks])
@@ -243,6 +219,9 @@ def test_two_states_of_one_key_cannot_be_merged() -> None:
     [part] = tasks[0].extract(table_giving({"a": 1})).values()
     with pytest.raises(ProtocolError, match="two states of one key"):
         tasks[1].merge([part])
+    mergeable = [Count(), Total(), TopRows(), JoinOptions("inner", (("a",), ("b",)))]
+    assert [receiver_of(executor).can_merge for executor in mergeable] == [True] * 4
+    assert not receiver_of(as_process(Rising)).can_merge
 
 
 class Failing(Rising):
@@ -264,22 +243,11 @@ class Failing(Rising):
     ],
 )
 def test_what_a_process_gets_wrong_names_the_key_and_the_value(number: int, message: str) -> None:
-    with pytest.raises(ExecutorError, match=message):
-        reduce_task(Failing()).process(values(["a"], [number]))
-
-
-def test_an_error_at_the_end_of_a_process_names_the_key() -> None:
     task = reduce_task(Failing())
-    with pytest.raises(ExecutorError, match="process"):
-        task.process(values(["a"], [2]))
+    with pytest.raises(ExecutorError, match=message):
+        task.process(values(["a"], [number]))
     with pytest.raises(ExecutorError, match=r"Failing\.finish failed on key 'a': LookupError"):
         task.finish()
-
-
-def test_what_can_be_merged_is_known_of_every_kind() -> None:
-    mergeable = [Count(), Total(), TopRows(), JoinOptions("inner", (("a",), ("b",)))]
-    assert [receiver_of(executor).can_merge for executor in mergeable] == [True] * 4
-    assert not receiver_of(as_process(Rising)).can_merge
 
 
 def test_what_is_no_process_is_refused() -> None:
@@ -291,9 +259,6 @@ def test_what_is_no_process_is_refused() -> None:
         as_process(Count)
     with pytest.raises(ConfigError, match=r"Odd\.process is called with \(key, state, value\)"):
         as_process(Odd)
-
-
-# --- stages without state
 
 
 def test_a_stage_without_state_passes_its_rows_on() -> None:

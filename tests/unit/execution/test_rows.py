@@ -2,63 +2,46 @@
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dpa.errors import ExecutorError
+from dpa.errors import ExecutorError, TableError
 from dpa.execution.rows import OneBatch, Pace, Portions, one_batch, records_of, whole_of
+from dpa.sources.event_time import SourceTime
+from dpa.windows.times import EventTime
 
 
 def of(rows: int) -> pa.RecordBatch:
     return pa.record_batch({"n": pa.array(range(rows), pa.int64())})
 
 
-def test_a_portion_has_as_many_rows_as_are_asked_for_when_it_is_taken() -> None:
-    portions = Portions(OneBatch(of(10)))
-    taken, batches = [], portions.batches(100)
-    for at_once in (2, 5, 1, 50):
-        portions.at_once = at_once
-        taken.append(next(batches)["n"].to_pylist())
-    assert taken == [[0, 1], [2, 3, 4, 5, 6], [7], [8, 9]]
-    assert list(batches) == []
-
-
-def test_a_portion_has_no_more_rows_than_a_batch() -> None:
-    portions = Portions(OneBatch(of(7)))
-    portions.at_once = 100
-    assert [batch.num_rows for batch in portions.batches(3)] == [3, 3, 1]
-
-
-@pytest.mark.parametrize("rows", [0, 1])
-def test_an_empty_batch_is_handed_out_as_it_is(rows: int) -> None:
-    class Rows:
-        def batches(self, batch_rows: int):
-            yield from (of(0), of(rows), of(0))
-
-    assert [batch.num_rows for batch in Portions(Rows()).batches(5)] == [0, rows, 0]
-
-
-@given(st.integers(0, 50), st.integers(1, 20), st.lists(st.integers(1, 20), min_size=1))
-def test_portions_are_the_rows_in_order(rows: int, batch_rows: int, sizes: list[int]) -> None:
+@given(st.integers(0, 50), st.integers(1, 20), st.lists(st.integers(1, 20), min_size=1), st.integers(0, 60))
+@example(10, 100, [2, 5, 1, 50], 60)
+@example(7, 3, [100], 60)
+@example(10, 4, [3], 1)
+def test_portions_are_the_rows_in_order_as_many_as_are_asked_for_until_they_are_closed(
+    rows: int, batch_rows: int, sizes: list[int], most: int
+) -> None:
     portions = Portions(OneBatch(of(rows)))
     found, batches = [], portions.batches(batch_rows)
-    for number in range(1_000):
+    for number in range(most):
         portions.at_once = sizes[number % len(sizes)]
         if (batch := next(batches, None)) is None:
+            assert len(found) == rows
             break
-        assert batch.num_rows <= min(batch_rows, portions.at_once)
+        left = min(rows - len(found), batch_rows - len(found) % batch_rows)
+        assert batch.num_rows == min(left, portions.at_once)
         found += batch["n"].to_pylist()
-    assert found == list(range(rows))
+    portions.close()
+    assert list(batches) == []
+    assert found == list(range(len(found)))
 
 
-def test_rows_with_more_text_than_one_batch_holds_are_refused_and_not_cut() -> None:
+def test_what_cannot_be_in_one_piece_is_refused_and_not_cut() -> None:
     rows = pa.record_batch({"n": [1], "text": ["x" * 2**27]})
     with pytest.raises(ExecutorError, match=r"column 'text', string, has 2.1 GiB in one task, and may have 2"):
         one_batch([(rows, 1)] * 17)
     assert one_batch([(rows, 1)] * 2).num_rows == 2
-
-
-def test_what_arrow_does_not_put_together_is_said_with_its_reason() -> None:
     columns = [pa.DictionaryArray.from_arrays(pa.array([0]), pa.array([value, None])) for value in (1.0, 2.0)]
     lists = pa.chunked_array([pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), each) for each in columns])
     with pytest.raises(ExecutorError, match=r"the column 'x', list<.*>, cannot be in one piece: .*dictionaries"):
@@ -88,3 +71,25 @@ def test_rows_have_the_columns_of_their_batch_whatever_their_names_are() -> None
         == [{name: place for place, name in enumerate(names)}, dict.fromkeys(names)]
     )
     assert list(records_of(batch.slice(2))) == []
+
+
+def test_portions_have_the_time_at_which_they_are_read_and_the_greatest_is_noted() -> None:
+    time = SourceTime(EventTime("read_at"), is_added=True)
+    made = Portions(OneBatch(of(10)), time)
+    made.at_once, made.read_at = 3, 5_000_000
+    batches = made.batches(4)
+    first = next(batches)
+    assert first.schema == pa.schema([("n", pa.int64()), ("read_at", pa.timestamp("us", "UTC"))])
+    made.read_at = 6_000_000
+    times = [batch["read_at"].cast(pa.int64()).to_pylist() for batch in (first, *batches)]
+    assert times == [[5_000_000] * 3, [6_000_000], [6_000_000] * 3, [6_000_000], [6_000_000] * 2]
+    assert made.greatest == 6_000_000
+    [empty] = Portions(OneBatch(of(0)), time).batches(4)
+    assert empty.schema.names == ["n", "read_at"] and not empty.num_rows
+    assert time.stamped(of(3).select([]), 1)["read_at"].cast(pa.int64()).to_pylist() == [1, 1, 1]
+
+
+def test_rows_that_have_a_column_of_that_name_are_refused_where_that_was_not_known_before() -> None:
+    made = Portions(OneBatch(of(10)), SourceTime(EventTime("n"), is_added=True))
+    with pytest.raises(TableError, match="the input has a column 'n', and the time at which rows are read is added"):
+        next(made.batches(4))

@@ -175,32 +175,39 @@ def test_a_query_asks_only_for_the_columns_that_it_needs(tmp_path: Path) -> None
     assert len(list(scanned(Emission((edge,), (DOUBLED,)), split))) == 1
 
 
-def test_few_rows_at_once_are_read_by_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_queries, "_LEAST", 4)
-    [split] = parquet_table([written(tmp_path, pa.table({"key": ["a"] * 20, "value": range(20)}), 10)]).splits(100)
-    emission = Emission((map_task(None, Count(), batch_records=100),), (DOUBLED,))
-
-    steps = list(scanned(emission, split, (1, 2, 3, 9)))
-
-    assert [value["value"] for _, value in rows_of(steps)] == [*range(0, 40, 2)]
-    assert [step.read for step in steps][:3] == [1, 2, 3]
-
-
 @pytest.mark.parametrize("row_group", [1, 10, 400])
-def test_a_file_is_not_opened_for_each_row_group_that_is_read_by_batches(
+def test_few_rows_at_once_are_read_by_batches_and_a_file_is_not_opened_for_each_of_its_row_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_group: int
 ) -> None:
     monkeypatch.setattr(_queries, "_LEAST", 1_000)
-    [split] = parquet_table([written(tmp_path, pa.table({"key": ["a"] * 400, "value": range(400)}), row_group)]).splits(
-        1000
-    )
+    table = pa.table({"key": ["a"] * 400, "value": range(400)})
+    [split] = parquet_table([written(tmp_path, table, row_group)]).splits(1000)
     opened, read_footer = [], pq.read_metadata
     monkeypatch.setattr(pq, "read_metadata", lambda source: opened.append(source) or read_footer(source))
-
-    steps = list(scanned(Emission((map_task(None, Count()),), (DOUBLED,)), split, (1, 20)))
-
+    emission = Emission((map_task(None, Count(), batch_records=100),), (DOUBLED,))
+    steps = list(scanned(emission, split, (1, 20)))
     assert [value["value"] for _, value in rows_of(steps)] == [*range(0, 800, 2)]
     assert len(opened) == 2, "for the rows of its row groups, and for its rows"
+    monkeypatch.setattr(_queries, "_LEAST", 4)
+    steps = list(scanned(emission, split, (1, 2, 3, 9)))
+    assert [value["value"] for _, value in rows_of(steps)] == [*range(0, 800, 2)]
+    assert [step.read for step in steps][:3] == [1, 2, 3]
+
+
+class Twice(Count):
+    """Its values count twice, which the partial expressions of its base do not know."""
+
+    def reduce(self, groups: Groups) -> pa.RecordBatch:
+        return pa.record_batch({"count": pa.array(2 * groups.sizes(), pa.int64())})
+
+
+def test_a_reducer_that_overrides_reduce_has_no_partials_of_its_base_and_a_file_must_stay(tmp_path: Path) -> None:
+    [split] = parquet_table([written(tmp_path, pa.table({"key": ["a"] * 3, "value": [1, 2, 3]}))]).splits(100)
+    emission = Emission((map_task(None, Twice(), values=("value",), combine=True),))
+    assert table_of(list(scanned(emission, split, (9,))), Twice(), "key") == [{"key": "a", "count": 6, "mapped": 3}]
+    written(tmp_path, pa.table({"key": ["a", "b"] * 100, "value": range(200)}))
+    with pytest.raises(TableError, match="was changed while the job was running"):
+        list(scanned(Emission((map_task(None, Count(), combine=True),)), split))
 
 
 def test_keys_are_folded_as_long_as_that_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,25 +314,3 @@ def test_states_have_the_types_that_they_have_by_batches(tmp_path: Path, name: s
 
     assert by_query.blocks[0][1].columns.schema == by_batches.blocks[0][1].columns.schema
     assert by_query.blocks[0][1].columns.to_pylist() == by_batches.blocks[0][1].columns.to_pylist()
-
-
-class Twice(Count):
-    """Its values count twice, which the partial expressions of its base do not know."""
-
-    def reduce(self, groups: Groups) -> pa.RecordBatch:
-        return pa.record_batch({"count": pa.array(2 * groups.sizes(), pa.int64())})
-
-
-def test_a_reducer_that_overrides_reduce_has_no_partials_of_its_base(tmp_path: Path) -> None:
-    [split] = parquet_table([written(tmp_path, pa.table({"key": ["a"] * 3, "value": [1, 2, 3]}))]).splits(100)
-    emission = Emission((map_task(None, Twice(), values=("value",), combine=True),))
-
-    assert table_of(list(scanned(emission, split, (9,))), Twice(), "key") == [{"key": "a", "count": 6, "mapped": 3}]
-
-
-def test_a_file_that_was_replaced_is_an_error(tmp_path: Path) -> None:
-    [split] = parquet_table([written(tmp_path, pa.table({"key": ["a"], "value": [1]}))]).splits(100)
-    written(tmp_path, pa.table({"key": ["a", "b"], "value": [1, 2]}))
-
-    with pytest.raises(TableError, match="was changed while the job was running"):
-        list(scanned(Emission((map_task(None, Count(), combine=True),)), split))

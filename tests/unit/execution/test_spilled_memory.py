@@ -23,7 +23,6 @@ BLOCK = 2_000
 
 
 def task_of(kind: str, keys: int, room: Room) -> ReduceTask:
-    """A task that has processed a record of each key."""
     task = ReduceTask(ReduceStage(receiver_of(KINDS[kind][0]), "key"), 0, room)
     for start in range(0, keys, BLOCK):
         numbers = range(start, start + BLOCK)
@@ -32,7 +31,6 @@ def task_of(kind: str, keys: int, room: Room) -> ReduceTask:
 
 
 def checkpoint(task: ReduceTask, directory: Path) -> None:
-    """Write one."""
     chain = CheckpointStore.open(str(directory)).create("job")
     written = Archive(chain.data, Address("sums", 0), pickle.dumps).start_saving(chain.next, task)()
     assert not isinstance(written, str)

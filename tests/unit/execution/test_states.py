@@ -16,12 +16,14 @@ from builders import (
     naive,
     name_for,
     records_of,
+    reduce_task,
     rings,
+    table_giving,
 )
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.aggregates import Count, Sum, TopK
+from dpa.aggregates import Sum, TopK
 from dpa.errors import ExecutorError, KeyTypeError
 from dpa.execution import _parts
 from dpa.execution import keys as keys_of
@@ -31,6 +33,8 @@ from dpa.execution.keys import key_columns
 from dpa.execution.receivers import receiver_of, store_of
 from dpa.execution.states import States
 from dpa.executors import AnyReducer, Groups, Reducer
+from dpa.operators import JoinOptions
+from dpa.routing.hashing import hash_column, within
 from dpa.routing.keys import Key, to_python
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import memory_splits
@@ -90,49 +94,30 @@ def test_states_are_one_fold_whatever_the_division_into_blocks(reducer, combine,
 @both_stores
 @pytest.mark.usefixtures("fold_from")
 @given(data=st.data(), keys=key_lists(), before=rings(of_seeds=SEED_OF_BLOCKS), after=rings(of_seeds=SEED_OF_BLOCKS))
-def test_packing_and_merging_by_any_tables_changes_no_result(reducer, data, keys, before, after) -> None:
-    reducers = max(before.reducers, after.reducers)
-    stores = [store_of(receiver_of(reducer)) for _ in range(reducers)]
-    tables = [before.snapshot(0), after.snapshot(1), before.snapshot(2), after.snapshot(3)]
-    blocks = blocks_of(keys, reducer, combine=False, split_rows=100, batch_records=7)
-    for table, some in zip(tables, chunks(blocks, [len(blocks) // 4, len(blocks) // 2]), strict=False):
-        for block in some:
-            stores[data.draw(st.integers(0, reducers - 1))].reduce(block)
-        _exchange(stores, table)
-    _exchange(stores, tables[-1])
-    results = [result_of(store) for store in stores]
-    for index, result in enumerate(results):
-        assert {tables[-1].key_lookup(key) for key in result} <= {index}
-    found = {key: of_key for result in results for key, of_key in result.items()}
-    expected = naive(zip(keys, range(len(keys)), strict=True), lambda values: (sum(values), len(values), len(values)))
-    assert found == expected
+def test_a_result_is_that_of_the_records_so_far_whatever_was_asked_and_moved(
+    reducer, data, keys, before, after
+) -> None:
+    """As in rounds of aggregation: packed by any tables, folded and finished after any block, and reduced on."""
+    stores = [store_of(receiver_of(reducer)) for _ in range(max(before.reducers, after.reducers))]
+    tables = [before.snapshot(0), after.snapshot(1)]
 
+    def require_result(table: RoutingTable, seen: int, *, so_far: bool) -> None:
+        results = [result_of(store, so_far=so_far) for store in stores]
+        found = {key: (index, *of_key) for index, result in enumerate(results) for key, of_key in result.items()}
+        values = naive(zip(keys[:seen], range(seen), strict=True), lambda of: (sum(of), len(of), len(of)))
+        assert found == {key: (table.key_lookup(key), *of_key) for key, of_key in values.items()}
 
-@both_stores
-@pytest.mark.usefixtures("fold_from")
-@given(data=st.data(), keys=key_lists(), first=rings(of_seeds=SEED_OF_BLOCKS))
-def test_a_result_so_far_is_that_of_the_records_so_far_and_changes_nothing(reducer, data, keys, first) -> None:
-    """As in rounds of aggregation: packed, folded and finished after any block, and reduced on."""
-    table = first.snapshot(0)
-    stores = [store_of(receiver_of(reducer)) for _ in range(first.reducers)]
-    blocks = blocks_of(keys, reducer, combine=False, split_rows=100, batch_records=5)
     seen = 0
-    for block in blocks:
-        stores[data.draw(st.integers(0, first.reducers - 1))].reduce(block)
+    for block in blocks_of(keys, reducer, combine=False, split_rows=100, batch_records=5):
+        stores[data.draw(st.integers(0, len(stores) - 1))].reduce(block)
         seen += block.rows
         if data.draw(st.booleans()):
+            table = data.draw(st.sampled_from(tables))
             _exchange(stores, table)
             for _ in range(2):
-                _require_result(stores, table, keys[:seen], so_far=True)
-    _exchange(stores, table)
-    _require_result(stores, table, keys)
-
-
-def _require_result(stores: list[States], table: RoutingTable, keys: list[Key], *, so_far: bool = False) -> None:
-    results = [result_of(store, so_far=so_far) for store in stores]
-    found = {key: (index, *of_key) for index, result in enumerate(results) for key, of_key in result.items()}
-    expected = naive(zip(keys, range(len(keys)), strict=True), lambda values: (sum(values), len(values), len(values)))
-    assert found == {key: (table.key_lookup(key), *of_key) for key, of_key in expected.items()}
+                require_result(table, seen, so_far=True)
+    _exchange(stores, tables[-1])
+    require_result(tables[-1], len(keys), so_far=False)
 
 
 class Emptied(TopK):
@@ -209,28 +194,26 @@ def test_partial_states_are_folded_on_the_way_so_that_memory_follows_the_number_
 
 
 @both_stores
-def test_a_dictionary_that_repeats_a_key_makes_one_state_of_it(reducer: AnyReducer) -> None:
+def test_a_dictionary_that_repeats_a_key_makes_one_state_of_it_and_many_keys_as_many(reducer: AnyReducer) -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([2, 0, 1, 2]), pa.array(["a", "b", "a"]))
     store = store_of(receiver_of(reducer))
     store.reduce(Block.of(column, pa.record_batch({"value": [1, 2, 4, 8]}), 0))
     assert result_of(store) == {"a": (11, 3, 3), "b": (4, 1, 1)}
-
-
-@both_stores
-def test_more_keys_than_there_is_room_for_at_first_are_counted_too(reducer: AnyReducer) -> None:
     store = store_of(receiver_of(reducer))
     for start in range(0, 5000, 1000):
         store.reduce(block_of(list(range(start, start + 1500))))
     result = result_of(store)
-    assert len(result) == 5500
+    assert len(result) == 5500, "more than there is room for at first"
     assert (result[0][1], result[1200][1], result[5499][1]) == (1, 2, 1)
 
 
 @both_stores
-def test_no_records_give_an_empty_result_with_the_key_column(reducer: AnyReducer) -> None:
+def test_no_records_give_an_empty_result_with_the_key_column_and_no_statistics(reducer: AnyReducer) -> None:
     reduced = store_of(receiver_of(reducer)).finish("word")
     assert reduced.table.column_names == ["word"]
     assert (reduced.table.num_rows, len(reduced.records), len(reduced.mapped)) == (0, 0, 0)
+    stats = KeyStats.of(reduced.table["word"], np.zeros(0, np.int64))
+    assert (stats.top, stats.distinct, stats.mapped, stats.cumulative()) == ((), 0, 0, ((), ()))
 
 
 @both_stores
@@ -264,28 +247,25 @@ def test_state_columns_of_nulls_integers_and_floats_fold_together() -> None:
 
 
 @pytest.mark.parametrize("finish", [lambda state: state, lambda state: {"value": state}], ids=["a value", "a dict"])
-def test_a_result_column_may_not_take_the_place_of_the_keys(finish) -> None:
+def test_a_result_column_may_not_take_the_place_of_the_keys_and_dicts_have_the_same_ones(finish) -> None:
     class Finished(Total):
         def finish(self, state: int) -> Any:
             return finish(state)
 
-    for reducer in (Finished(), Sum()):
-        store = store_of(receiver_of(reducer))
-        store.reduce(block_of(["a", "b"]))
-        with pytest.raises(ExecutorError, match="'value'"):
-            store.finish("value")
-
-
-def test_finished_dicts_with_different_keys_are_refused() -> None:
     class Uneven(Total):
         def finish(self, state: int) -> dict[str, int]:
             return {"low": state} if state == 0 else {"low": state, "high": state}
 
-    for keys in (["a", "b"], ["b", "a"]):
-        store = store_of(receiver_of(Uneven()))
+    for reducer, keys, key, why in (
+        (Finished(), ["a", "b"], "value", "'value'"),
+        (Sum(), ["a", "b"], "value", "'value'"),
+        (Uneven(), ["a", "b"], "key", "dicts with the same keys"),
+        (Uneven(), ["b", "a"], "key", "dicts with the same keys"),
+    ):
+        store = store_of(receiver_of(reducer))
         store.reduce(Block.of(pa.array(keys), pa.record_batch({"value": [keys.index("b"), keys.index("a")]}), 0))
-        with pytest.raises(ExecutorError, match="dicts with the same keys"):
-            store.finish("key")
+        with pytest.raises(ExecutorError, match=why):
+            store.finish(key)
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.lists(st.integers(0, 60), max_size=3))
@@ -305,6 +285,28 @@ def test_statistics_of_disjoint_parts_are_those_of_the_whole(counts: list[int], 
     assert (ranks[0], ranks[-1], held[-1]) == (1, len(counts), pytest.approx(1.0))
 
 
-def test_no_keys_have_no_statistics() -> None:
-    stats = KeyStats.of(store_of(receiver_of(Count())).finish("key").table["key"], np.zeros(0, np.int64))
-    assert (stats.top, stats.distinct, stats.mapped, stats.cumulative()) == ((), 0, 0, ((), ()))
+@pytest.mark.parametrize(
+    "receiver", [Total(), Sum(), JoinOptions("inner", (("key",), ("key",)))], ids=["objects", "columns", "rows"]
+)
+@given(data=st.data(), size=st.integers(0, 60), most=st.integers(1, 20))
+def test_pieces_together_have_all_that_others_own_the_hottest_first(receiver, data, size: int, most: int) -> None:
+    names = [f"key {number}" for number in range(size)]
+    owners = {name: data.draw(st.integers(0, 2)) for name in names} or {"": 0}
+    table, task = table_giving(owners, reducers=3), reduce_task(receiver)
+    records = [name for name in names for _ in range(data.draw(st.integers(1, 5)))]
+    task.process(block_of(records))
+    pieces = [task.extract_piece(table, most)]
+    while not pieces[-1].is_last:
+        pieces.append(task.extract_piece(table, most))
+    found = {key: to for piece in pieces for to, part in piece.parts.items() for key in part.keys.to_pylist()}
+    gone = {name: to for name, to in owners.items() if to and name}
+    assert found == gone
+    sizes = [sum(len(part.keys) for part in piece.parts.values()) for piece in pieces]
+    assert sum(sizes) == len(gone), "no two of these keys have the same hash"
+    assert max(sizes) <= (most if isinstance(receiver, Total) else max(most, -(-len(gone) // 16)))
+    heat = [sum(int(part.records.sum()) for part in piece.parts.values()) for piece in pieces]
+    assert heat == sorted(heat, reverse=True)
+    for piece in pieces:
+        inside = within(hash_column(pa.array(names, pa.string())), piece.interval)
+        of_piece = {key for part in piece.parts.values() for key in part.keys.to_pylist()}
+        assert of_piece == {name for name, has in zip(names, inside.tolist(), strict=True) if has and name in gone}

@@ -55,7 +55,6 @@ class Alarms(Process[list[int], int]):
 
 
 def alarms_of(values: list[int]) -> list[int]:
-    """All alarms that values lead to."""
     found = list(values)
     for value in found:
         found += [value + 4] if value % 3 == 0 else []
@@ -148,23 +147,6 @@ def test_a_timer_that_is_due_already_waits_for_the_next_epoch_wherever_its_key_g
     assert rows_of(taker.reduce_task) == [("a", 7)]
 
 
-def test_timers_of_a_window_are_called_up_to_its_end() -> None:
-    made = replace(receiver(Alarms()), windowing=Windowing(tumbling(10)))
-    task = ReduceTask(ReduceStage(made, ()), 0)
-    starts = [pa.array([0, 0, 10 * SECOND], pa.timestamp("us")), pa.array([10 * SECOND] * 2 + [20 * SECOND])]
-    starts[1] = starts[1].cast(pa.timestamp("us"))
-    keys = pa.StructArray.from_arrays([pa.array(["a", "b", "a"]), *starts], names=["key", START, END])
-    task.process(Block.of(keys, pa.record_batch({"value": pa.array([9, 14, 12], pa.int64())}), 0, 0))
-    assert task.first_open == 9 * SECOND + 1
-    task.close(13 * SECOND)
-    rows = [row for batch in task.snapshot().rows for row in batch.to_pylist()]
-    assert [(row["key"], row["alarm"], row[END].second) for row in rows] == [("a", 9, 10), ("a", 12, 20)]
-    assert task.first_open == 16 * SECOND + 1
-    task.finish()
-    task.conform(None)
-    assert task.share.table["alarm"].to_pylist() == [9, 12, 16]  # not 13 and 14 of the first window
-
-
 @pytest.mark.parametrize("spills", [False, True])
 def test_a_timer_is_called_after_the_rows_of_its_own_time(spills: bool) -> None:
     task = ReduceTask(ReduceStage(receiver(Alarms()), ()), 0, Room(1) if spills else None)
@@ -176,35 +158,47 @@ def test_a_timer_is_called_after_the_rows_of_its_own_time(spills: bool) -> None:
     assert rows_of(task) == [("a", 7)]
 
 
-def test_a_timer_at_the_end_of_a_window_is_called_when_it_is_closed() -> None:
-    made = replace(receiver(Alarms()), windowing=Windowing(tumbling(10)))
-    task = ReduceTask(ReduceStage(made, ()), 0)
-    times = [pa.array([at * SECOND], pa.timestamp("us")) for at in (0, 10)]
-    keys = pa.StructArray.from_arrays([pa.array(["a"]), *times], names=["key", START, END])
-    task.process(Block.of(keys, pa.record_batch({"value": pa.array([10], pa.int64())}), 0, 0))
+def in_windows(*records: tuple[str, int, int]) -> ReduceTask:
+    """A task that has processed values of keys in windows of ten seconds, which begin at these seconds."""
+    task = ReduceTask(ReduceStage(replace(receiver(Alarms()), windowing=Windowing(tumbling(10))), ()), 0)
+    times = [pa.array([(at + more) * SECOND for _, at, _ in records], pa.timestamp("us")) for more in (0, 10)]
+    keys = pa.StructArray.from_arrays([pa.array([key for key, _, _ in records]), *times], names=["key", START, END])
+    task.process(Block.of(keys, pa.record_batch({"value": [value for *_, value in records]}), 0, 0))
+    return task
+
+
+def ends_of(task: ReduceTask) -> list[tuple[str, int, int]]:
+    rows = [row for batch in task.snapshot().rows for row in batch.to_pylist()]
+    return [(row["key"], row["alarm"], row[END].second) for row in rows]
+
+
+def test_timers_of_a_window_are_called_up_to_its_end() -> None:
+    task = in_windows(("a", 0, 9), ("b", 0, 14), ("a", 10, 12))
+    assert task.first_open == 9 * SECOND + 1
+    task.close(13 * SECOND)
+    assert ends_of(task) == [("a", 9, 10), ("a", 12, 20)]
+    assert task.first_open == 16 * SECOND + 1
+    task.finish()
+    task.conform(None)
+    assert task.share.table["alarm"].to_pylist() == [9, 12, 16]  # not 13 and 14 of the first window
+    task = in_windows(("a", 0, 10))  # at the very end: when it is closed
     assert task.first_open == 10 * SECOND
     task.close(10 * SECOND)
-    assert [row["alarm"] for batch in task.snapshot().rows for row in batch.to_pylist()] == [10]
+    assert ends_of(task) == [("a", 10, 10)]
     assert task.first_open is None
 
 
 class Stays(Alarms):
-    """Does not move its timer."""
-
     def on_time(self, key: str, state: list[int], time: datetime) -> tuple[list[int], list[Record]]:
         return state, []
 
 
 class Ticks(Alarms):
-    """Sets it anew whatever comes."""
-
     def on_time(self, key: str, state: list[int], time: datetime) -> tuple[list[int], list[Record]]:
         return [state[0] + 60], []
 
 
 class Numbers(Alarms):
-    """Gives a number for a time."""
-
     def timer(self, key: str, state: list[int]) -> Any:
         return 7
 

@@ -1,7 +1,6 @@
 """Stages in windows: each window is as a store of its own, whatever the kind, wherever its keys are; and it closes."""
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -94,7 +93,9 @@ def test_a_window_is_as_a_store_of_its_own(kind: type[Receiver], data: Any, foun
     while not (piece := tasks[0].extract_piece(table, 2)).is_last:
         tasks[1].install(piece.parts.values())
     tasks[1].install(piece.parts.values())
-    tasks = [_restored(task, stage, room) for task in tasks]
+    tasks, before = [ReduceTask(stage, 0, room) for _ in tasks], tasks
+    for task, each in zip(tasks, before, strict=True):
+        task.restore(written(each), None)
     until = data.draw(st.integers(-3, 4))
     wanted = expected(made, found)
     for task in tasks:
@@ -119,12 +120,6 @@ def test_columns_of_a_join_have_their_names_though_a_window_has_rows_of_the_righ
     share = store.close(30 * SECOND, KEY)
     assert share is not None
     assert plain(share.table).column_names == [*KEY, "value", "value_right"]
-
-
-def _restored(task: ReduceTask, stage: ReduceStage, room: Room | None) -> ReduceTask:
-    made = ReduceTask(stage, 0, room)
-    made.restore(written(task), None)
-    return made
 
 
 @every_kind
@@ -223,6 +218,10 @@ def test_a_dead_record_keeps_no_late_one_from_being_late() -> None:
     assert failed is not None and {letter.error for letter in failed.letters} == {"ValueError", "LateRecordError"}
     task, letters = in_sessions([("a", 0), ("a", 4)], [1, 1], Collected(), closed=closed)
     assert (task.first_open, letters.count) == (9 * SECOND + 1, 0)
+    task, letters = in_sessions([("a", 0)], [1], Collected(), closed=5 * SECOND)  # its session ends at event time
+    assert (task.first_open, letters.count) == (5 * SECOND + 1, 0)
+    task, letters = in_sessions([("a", 0)], [1], Collected(), closed=5 * SECOND + 1)
+    assert (task.first_open, letters.count) == (None, 1)
 
 
 @pytest.mark.parametrize("spills", [False, True])
@@ -240,55 +239,41 @@ def test_a_session_stays_open_at_its_end_where_a_row_still_joins_it(spills: bool
     assert ends_of(task) == [("b", 5), ("a", 10)]
 
 
-def test_a_row_whose_session_ends_where_event_time_is_comes_in_time() -> None:
-    task, letters = in_sessions([("a", 0)], [1], Collected(), closed=5 * SECOND)
-    assert (task.first_open, letters.count) == (5 * SECOND + 1, 0)
-    task, letters = in_sessions([("a", 0)], [1], Collected(), closed=5 * SECOND + 1)
-    assert (task.first_open, letters.count) == (None, 1)
-
-
-def process(task: ReduceTask, found: list[tuple[str, int]]) -> None:
-    """Records of these keys and seconds, in sessions with a gap of five seconds."""
+def process(
+    task: ReduceTask,
+    found: list[tuple[str, int]],
+    values: list[int] | None = None,
+    *,
+    combine: bool = False,
+    at_once: int = 100,
+) -> None:
+    """Records of these keys and seconds, in sessions with a gap of five seconds and blocks of `at_once`."""
     at = pa.array([second * SECOND for _, second in found], pa.timestamp("us"))
-    rows = pa.record_batch({"key": [key for key, _ in found], "at": at, "value": [second for _, second in found]})
-    edge = MapTask(None, KEY, ("value",), task.receiver, False, seed=0, batch_records=100, step_seconds=1.0)
+    numbers = [second for _, second in found] if values is None else values
+    rows = pa.record_batch({"key": [key for key, _ in found], "at": at, "value": numbers})
+    edge = MapTask(None, KEY, ("value",), task.receiver, combine, seed=0, batch_records=at_once, step_seconds=1.0)
     for step in edge.steps(OneBatch(Assign(session(5), EventTime("at"))(rows)), lambda: 0.0):
         for _, block in step.blocks:
             task.process(block)
 
 
 def ends_of(task: ReduceTask) -> list[tuple[str, int]]:
-    """Keys and the ends of their sessions, in seconds, as they were closed."""
     rows = [row for batch in task.snapshot().rows for row in batch.to_pylist()]
     return [(row["key"], row[END].second) for row in rows]
 
 
 def in_sessions(
-    found: list[tuple[str, int]],
-    values: list[int],
-    reducer: Any,
-    *,
-    combine: bool = False,
-    at_once: int = 100,
-    closed: int | None = None,
+    found: list[tuple[str, int]], values: list[int], reducer: Any, *, closed: int | None = None, **options: Any
 ) -> tuple[ReduceTask, Letters]:
-    """A task that has processed records of these keys and seconds, in blocks of `at_once`; `closed`: until when windows
-    were before."""
-    letters, windows = Letters(), session(5)
+    """A task that has processed these records; `closed`: until when windows were before."""
+    letters = Letters()
     tolerance = Tolerance("sessions", letters, merges=True)
-    windowing = Windowing(windows, late=tolerance)
+    windowing = Windowing(session(5), late=tolerance)
     made = replace(receiver_of(reducer), windowing=windowing, tolerance=tolerance)
-    edge = MapTask(None, KEY, ("value",), made, combine, seed=0, batch_records=at_once, step_seconds=1.0)
-    at = pa.array([second * SECOND for _, second in found], pa.timestamp("us"))
-    rows = Assign(windows, EventTime("at", "us"))(
-        pa.record_batch({"key": [key for key, _ in found], "at": at, "value": values})
-    )
     task = ReduceTask(ReduceStage(made, KEY, letters=letters), 0)
     if closed is not None:
         task.note_closed(closed)
-    for step in edge.steps(OneBatch(rows), lambda: 0.0):
-        for _, block in step.blocks:
-            task.process(block)
+    process(task, found, values, **options)
     return task, letters
 
 
@@ -304,39 +289,25 @@ def sessions_of(found: list[tuple[str, int, bool]], gap: int) -> set[tuple[Any, 
     return {(key, start, end, *sorted(places)) for key, start, end, places in made}
 
 
-def _later_end(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, END: row[END] + timedelta(seconds=1)}
-
-
-def _earlier_start(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, START: row[START] + timedelta(seconds=3), END: row[END] + timedelta(seconds=3)}
-
-
-def _emptied(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, END: row[START]}
-
-
 @pytest.mark.parametrize(
-    ("windows", "change", "message"),
+    ("windows", "later", "message"),
     [
-        (
-            tumbling(10),
-            _later_end,
-            "00:00:00.000000 to 1970-01-01T00:00:11.000000 is none of the windows of",
-        ),
-        (sliding(10, 2), _earlier_start, "is none of the windows of 10 s every 2 s; a function between the window"),
-        (session(10), _emptied, "is none of the sessions with a gap of 10 s; a function between the window and the"),
+        (tumbling(10), (0, 1), "00:00:00.000000 to 1970-01-01T00:00:11.000000 is none of the windows of"),
+        (sliding(10, 2), (3, 3), "is none of the windows of 10 s every 2 s; a function between the window"),
+        (session(10), (0, -10), "is none of the sessions with a gap of 10 s; a function between the window and the"),
     ],
     ids=["tumbling", "sliding", "session"],
 )
 @pytest.mark.parametrize("twice", [False, True], ids=["once", "behind a step by key"])
 def test_a_function_that_changes_the_window_of_a_row_fails_the_job(
-    windows: Windows, change: Callable[..., Any], message: str, twice: bool
+    windows: Windows, later: tuple[int, int], message: str, twice: bool
 ) -> None:
+    start, end = (timedelta(seconds=seconds) for seconds in later)
     flow = Flow("changed")
     rows = flow.read([{"key": "a", "n": 1, "at": 1}], time={"column": "at", "unit": "s"}).window(windows)
     if twice:
         rows = rows.key_by("key", value="n").reduce(Sum("n"))
-    rows.map(change).key_by("key", value="n").reduce(Sum("n"))
+    changed = rows.map(lambda row: {**row, START: row[START] + start, END: row[END] + end})
+    changed.key_by("key", value="n").reduce(Sum("n"))
     with pytest.raises(JobFailedError, match=message):
         flow.run(backend=LocalBackend())
