@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -15,9 +15,11 @@ from dpa.driver._first_tables import with_first_tables
 from dpa.driver.inputs import Inputs, lazy_session
 from dpa.errors import ConfigError
 from dpa.protocol.graph import REDUCER, Graph
+from dpa.routing.hashing import hash_key
 
 ROWS = 40_000
 WORDS = pa.table({"word": ["the" if row % 2 else f"word {row % 1_000}" for row in range(ROWS)], "n": range(ROWS)})
+CLICKS = {"format": "generated", "use": "jobs.clicks:Clicks", "rows": 100_000}
 LONG = 30.0
 """Seconds: no sample of these tests takes as long."""
 
@@ -39,24 +41,6 @@ def job(**keys: Any) -> Job:
     )
 
 
-def in_words(found: Job) -> str:
-    """What came of a job's sample, which is the ring's table."""
-    graph, words = planned(found)
-    assert graph[REDUCER].first is None
-    return words[REDUCER]
-
-
-class Counts:
-    """A mapper that remembers how often it was called."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def __call__(self, record: dict[str, Any]) -> Iterator[tuple[str, int]]:
-        self.calls += 1
-        yield record["word"], 1
-
-
 def broken(record: dict[str, Any]) -> list[tuple[str, int]]:
     raise ValueError("cannot map this")
 
@@ -70,40 +54,41 @@ def nothing(record: dict[str, Any]) -> list[tuple[str, int]]:
     return []
 
 
-@pytest.mark.parametrize("mapper", [None, Counts()], ids=["the input's own columns", "a mapper"])
-def test_a_hot_key_is_split_from_the_first_record(mapper: Counts | None) -> None:
+@pytest.mark.parametrize("is_mapped", [False, True], ids=["the input's own columns", "a mapper"])
+def test_a_hot_key_is_split_from_the_first_record_unless_its_state_migrates(is_mapped: bool) -> None:
+    seen: set[str] = set()
+
+    def noting(record: dict[str, Any]) -> list[tuple[str, int]]:
+        seen.add(record["word"])
+        return [(record["word"], 1)]
+
+    mapper = noting if is_mapped else None
     graph, words = planned(job(mapper=mapper))
     assert words == {REDUCER: "from a sample of 20,000 rows, 1 hot key split"}
     first = graph[REDUCER].first
     assert first is not None
-    assert len(first.table.assignment_of(_hash_of("the")).reducers) > 1
+    assert len(first.table.assignment_of(hash_key("the", 0)).reducers) > 1
     assert graph[REDUCER].first_table() is first.table
-    assert mapper is None or mapper.calls == 0, "a copy of the mapper was called"
-
-
-def test_no_key_is_split_whose_state_migrates() -> None:
-    graph, words = planned(job(consistency="migrate"))
+    graph, words = planned(job(mapper=mapper, consistency="migrate"))
     assert words[REDUCER].endswith("no hot key split")
     first = graph[REDUCER].first
     assert first is not None and not first.table.splits
+    assert not seen, "a copy of the mapper was called, and what that holds stays as it is"
 
 
-@pytest.mark.parametrize("combiner", [True, "auto"])
-def test_a_combiner_counts_a_key_once_a_block_and_is_not_called(combiner: bool | str) -> None:
-    _, words = planned(job(combiner=combiner))
-    assert words[REDUCER].endswith("no hot key split")
-
-
-def test_few_rows_are_not_combined_unless_the_job_says_so() -> None:
-    _, words = planned(job(input=WORDS.slice(0, 4_000), combiner="auto"))
-    assert words[REDUCER].endswith("1 hot key split")
-
-
-def test_a_generated_input_is_sampled_in_several_places() -> None:
-    letters = {"format": "generated", "use": "jobs.clicks:Clicks", "rows": 100_000}
-    graph, words = planned(job(input=letters, key="user"))
-    assert graph[REDUCER].first is not None
-    assert "1 hot key split" in words[REDUCER]
+@pytest.mark.parametrize(
+    ("keys", "split"),
+    [
+        ({"combiner": True}, "no hot key split"),
+        ({"combiner": "auto"}, "no hot key split"),
+        ({"combiner": "auto", "input": WORDS.slice(0, 4_000)}, "1 hot key split"),
+        ({"input": CLICKS, "key": "user"}, "1 hot key split"),
+    ],
+    ids=["a combiner, which is not called", "one if that pays", "few rows for it", "rows of several places"],
+)
+def test_a_combiner_counts_a_key_once_a_block(keys: dict[str, Any], split: str) -> None:
+    graph, words = planned(job(**keys))
+    assert words[REDUCER].endswith(split) and graph[REDUCER].first is not None
 
 
 def test_the_rows_of_two_inputs_count_by_how_many_each_has() -> None:
@@ -127,66 +112,44 @@ def test_stages_behind_states_begin_with_the_ring() -> None:
 @pytest.mark.parametrize(
     ("keys", "why"),
     [
-        ({"mapper": broken}, "with the plain ring: the sample failed: test_first_tables.broken.map failed on record"),
-        ({"mapper": interrupted}, "with the plain ring: the sample failed: KeyboardInterrupt"),
-        ({"mapper": nothing}, "with the plain ring: the sample has no records"),
-        ({"input": WORDS.slice(0, 0)}, "with the plain ring: the sample has no records"),
+        ({"mapper": broken}, "the sample failed: test_first_tables.broken.map failed on record"),
+        ({"mapper": interrupted}, "the sample failed: KeyboardInterrupt"),
+        ({"mapper": nothing}, "the sample has no records"),
+        ({"input": WORDS.slice(0, 0)}, "the sample has no records"),
     ],
     ids=["a mapper that fails", "a Ctrl-C in its thread", "a mapper that yields nothing", "an empty input"],
 )
 def test_what_cannot_be_sampled_begins_with_the_ring(keys: dict[str, Any], why: str) -> None:
-    assert in_words(job(**keys)).startswith(why)
+    graph, words = planned(job(**keys))
+    assert graph[REDUCER].first is None
+    assert words[REDUCER].startswith(f"with the plain ring: {why}")
 
 
 RELEASED = threading.Event()
 
 
-def waits(record: dict[str, Any]) -> list[tuple[str, int]]:
-    RELEASED.wait()
-    return []
-
-
-def test_a_sample_that_takes_too_long_is_not_waited_for() -> None:
-    try:
-        graph, words = planned(job(mapper=waits), seconds=0.01)
-    finally:
-        RELEASED.set()
-    assert graph[REDUCER].first is None
-    assert words == {REDUCER: "with the plain ring: the sample took longer than 0.01 s"}
-
-
 CALLS: list[str] = []
-GIVEN_UP = threading.Event()
 
 
 def slow(record: dict[str, Any]) -> list[tuple[str, int]]:
     CALLS.append(threading.current_thread().name)
-    GIVEN_UP.wait()
+    RELEASED.wait()
     return []
 
 
-def test_a_sample_that_nobody_waits_for_ends_soon() -> None:
+def test_a_sample_that_takes_too_long_is_not_waited_for_and_ends_soon() -> None:
     """After the first row, or in the middle of the first rows; it does not go on beside the job."""
     CALLS.clear()
     try:
-        planned(job(mapper=slow), seconds=0.05, is_ready=lambda: bool(CALLS))
+        graph, words = planned(job(mapper=slow), seconds=0.05, is_ready=lambda: bool(CALLS))
     finally:
-        GIVEN_UP.set()
+        RELEASED.set()
+    assert graph[REDUCER].first is None
+    assert words == {REDUCER: "with the plain ring: the sample took longer than 0.05 s"}
     for thread in threading.enumerate():
         if thread.name == "dpa-sample":
             thread.join()
     assert 0 < len(CALLS) < 10
-
-
-def test_what_functions_hold_stays_as_it_is() -> None:
-    seen: set[str] = set()
-
-    def once(record: dict[str, Any]) -> list[tuple[str, int]]:
-        seen.add(str(record))
-        return [(str(record), 1)]
-
-    planned(job(mapper=once))
-    assert not seen
 
 
 @pytest.mark.parametrize(
@@ -203,14 +166,5 @@ def test_what_functions_hold_stays_as_it_is() -> None:
 def test_where_none_is_to_be_planned_user_code_is_not_called(keys: dict[str, Any]) -> None:
     graph, words = planned(job(mapper=broken, **keys))
     assert words == {} and graph[REDUCER].first is None
-
-
-def test_other_strategies_have_no_such_key() -> None:
     with pytest.raises(ConfigError, match="first_table"):
         job(balance={"strategy": "doubling", "first_table": "sample"})
-
-
-def _hash_of(key: str) -> int:
-    from dpa.routing.hashing import hash_key
-
-    return hash_key(key, 0)

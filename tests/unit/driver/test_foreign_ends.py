@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from dpa import Feed, Job, Page, Sink
 from dpa.config import parse
 from dpa.driver.backend import Backend
-from dpa.errors import ConfigError, ExecutorError, TableError
+from dpa.errors import ConfigError, TableError
 from dpa.run import app
 from dpa.sources.feed import all_splits, table_of
 from dpa.sources.foreign import ForeignFeed
@@ -65,37 +65,29 @@ def document(tmp_path: Path, **sections: Any) -> dict[str, Any]:
     }
 
 
+def into(tmp_path: Path, name: str, **sections: Any) -> dict[str, Any]:
+    return document(tmp_path, output={"use": f"test_foreign_ends:{name}"}, **sections)
+
+
+def run(document: dict[str, Any], backend: Backend | None = None, *, check: bool = True) -> Any:
+    return Job(file=parse(document)).run(backend=backend or LocalBackend(), check=check)
+
+
 @pytest.mark.parametrize("backend", [LocalBackend(), SimulatedBackend()], ids=["local", "simulated"])
 def test_a_job_reads_and_writes_through_what_a_package_registers(tmp_path: Path, backend: Backend) -> None:
-    result = Job(file=parse(document(tmp_path))).run(backend=backend)
+    given = document(tmp_path)
+    result = run(given, backend)
     lines = (tmp_path / "counts.json").read_text(encoding="utf-8").splitlines()
     assert {row["line"]: row["count"] for row in map(json.loads, lines)} == {"to be": 2, "or not": 1}
     output = result.report.main.output
-    assert output is not None
     assert (output.path, output.rows) == (str(tmp_path / "counts.json"), 2)
     with pytest.raises(TableError, match=r"went to .*counts.json: read it there"):
         result.table()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["counts.json", "logs", "site", "work"]
-
-
-def test_a_step_reads_and_writes_through_them_too(tmp_path: Path) -> None:
-    given = document(tmp_path)
-    stages = {
-        "lines": {"read": given["input"]},
-        "counts": {"from": "lines", "key_by": "line", "reduce": "count", "write": given["output"]},
-    }
-    Job(file=parse({"stages": stages})).run(backend=LocalBackend())
+    (tmp_path / "counts.json").unlink()
+    counts = {"from": "lines", "key_by": "line", "reduce": "count", "write": given["output"]}
+    run({"stages": {"lines": {"read": given["input"]}, "counts": counts}}, backend)
     assert (tmp_path / "counts.json").exists()
-
-
-def test_a_failed_job_leaves_nothing_of_what_was_staged(tmp_path: Path) -> None:
-    class Late(LocalBackend):
-        def run(self, *arguments: Any) -> Any:
-            super().run(*arguments)
-            raise ExecutorError("too late")
-
-    assert Job(file=parse(document(tmp_path))).run(backend=Late(), check=False).report.status == "failed"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["logs", "site", "work"]
 
 
 def test_the_command_line_validates_them(tmp_path: Path) -> None:
@@ -112,29 +104,21 @@ def test_the_command_line_validates_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        (
-            {"input": {"format": "feed", "use": "text_file"}},
-            "input.use: no installed .* did you mean 'text_files'",
-        ),
+        ({"input": {"format": "feed", "use": "text_file"}}, "input.use: no installed .* did you mean 'text_files'"),
         ({"input": {"format": "feed", "use": "broken"}}, r"input.use: 'broken' \(their_ends.nothing:Nothing\) cannot"),
         ({"input": {"format": "feed", "use": "their_ends.text_files:SCHEMA"}}, "is Schema, not a `dpa.Feed`"),
         ({"output": {"use": "kafka"}}, "output.use: no installed package registers 'kafka' among its dpa.sinks; "),
-        (
-            {"output": {"use": "json_lines", "args": {"paht": "x"}}},
-            "output.args: json_lines cannot be made .*'paht'",
-        ),
+        ({"output": {"use": "json_lines", "args": {"paht": "x"}}}, "output.args: json_lines cannot be made .*'paht'"),
         ({"output": {"use": "their_ends.text_files:SCHEMA"}}, "output.use: .* is Schema, not a `dpa.Sink`"),
         ({"sample": {"fraction": 0.5}}, "sample: is Spark's, and this input is a feed"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_key(tmp_path: Path, section: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        Job(file=parse(document(tmp_path, **section))).run(backend=LocalBackend())
+        run(document(tmp_path, **section))
 
 
 class Unreadable(Sink):
-    """Refuses, and has no `read`."""
-
     def check(self) -> None:
         raise KeyError("no such topic")
 
@@ -149,8 +133,6 @@ class Unreadable(Sink):
 
 
 class Deaf(Unreadable):
-    """Takes rows, but cannot publish them."""
-
     def check(self) -> None:
         """All is well."""
 
@@ -159,24 +141,24 @@ class Deaf(Unreadable):
 
 
 class Dumb(Deaf):
-    """Cannot even take rows."""
-
     def stage(self, rows: pa.Table, task: int, epoch: int) -> None:
         raise ValueError("no rows today")
 
 
 def test_whatever_a_sink_raises_is_said_with_its_key(tmp_path: Path) -> None:
-    def run(name: str, **sections: Any) -> Any:
-        output = {"use": f"test_foreign_ends:{name}"}
-        return Job(file=parse(document(tmp_path, output=output, **sections))).run(backend=LocalBackend(), check=False)
-
     with pytest.raises(ConfigError, match="output: KeyError: 'no such topic'"):
-        run("Unreadable")
+        run(into(tmp_path, "Unreadable"))
     with pytest.warns(RuntimeWarning, match="RuntimeError: and does not come back"):
-        assert run("Deaf").report.error == "output: RuntimeError: the broker is gone"
-        assert "test_foreign_ends.Dumb.stage failed on the share of task" in str(run("Dumb").report.error)
+        assert run(into(tmp_path, "Deaf"), check=False).report.error == "output: RuntimeError: the broker is gone"
+        said = run(into(tmp_path, "Dumb"), check=False).report.error
+        assert "test_foreign_ends.Dumb.stage failed on the share of task" in said
+    reference = {"sql": "SELECT line, count(*) AS count FROM input GROUP BY line"}
     with pytest.raises(ConfigError, match=r"reference: the sink 'test_foreign_ends:Deaf' has no `read`"):
-        run("Deaf", reference={"sql": "SELECT line, count(*) AS count FROM input GROUP BY line"})
+        run(into(tmp_path, "Deaf", reference=reference))
+    output = {"use": "json_lines", "args": {"path": "x", "password": "hunter2"}}
+    with pytest.raises(ConfigError, match="json_lines cannot be made of") as error:
+        run(document(tmp_path, output=output))
+    assert "hunter2" not in str(error.value)
 
 
 class Shown(Deaf):
@@ -195,26 +177,42 @@ class Counted(Shown):
     names = 1
 
 
-def test_what_is_published_fails_no_job_whatever_commit_returns(tmp_path: Path) -> None:
-    def run(name: str) -> Any:
-        file = parse(document(tmp_path, output={"use": f"test_foreign_ends:{name}"}))
-        return Job(file=file).run(backend=LocalBackend()).report
+class Nowhere(Shown):
+    @property
+    def place(self) -> str:
+        raise LookupError("no such cluster")
 
-    assert (run("Shown").status, run("Shown").main.output.files) == ("ok", ())
+
+class Misplaced(Shown):
+    place: Any = Path("there")
+
+
+class Moving(Shown):
+    """Knows its place only while nothing is there."""
+
+    published = False
+
+    @property
+    def place(self) -> str:
+        if self.published:
+            raise LookupError("moved away")
+        return "here"
+
+    def commit(self, staged: Any, epoch: int, seconds: float, *, is_last: bool = False) -> Any:
+        self.published = True
+
+
+def test_what_is_published_fails_no_job_whatever_commit_returns_and_becomes_of_the_place(tmp_path: Path) -> None:
+    report = run(into(tmp_path, "Shown")).report
+    assert (report.status, report.main.output.files) == ("ok", ())
     with pytest.warns(RuntimeWarning, match="output: Counted.commit returned 1, which names no files"):
-        assert run("Counted").status == "ok"
-
-
-def test_an_error_shows_no_password(tmp_path: Path) -> None:
-    output = {"use": "json_lines", "args": {"path": "x", "password": "hunter2"}}
-    with pytest.raises(ConfigError, match="json_lines cannot be made of") as error:
-        Job(file=parse(document(tmp_path, output=output))).run(backend=LocalBackend())
-    assert "hunter2" not in str(error.value)
+        assert run(into(tmp_path, "Counted")).report.status == "ok"
+    with pytest.warns(RuntimeWarning, match="output: Moving.place: LookupError: moved away"):
+        report = run(into(tmp_path, "Moving")).report
+    assert (report.status, report.main.output.path) == ("ok", "here")
 
 
 class Torn(Feed):
-    """Fails wherever it is asked to."""
-
     schema = pa.schema({"n": pa.int64()})
 
     def poll(self, split_rows: int, position: Any = None) -> Page:
@@ -247,23 +245,18 @@ def test_whatever_a_feed_raises_is_a_table_error_in_its_name() -> None:
 
 
 class Wrong(Torn):
-    """Gives what is no page, and has what is no schema."""
-
     schema: Any = ("n",)
 
     def poll(self, split_rows: int, position: Any = None) -> Any:
         return [TornSplit()]
 
 
-class WrongSplit(TornSplit):
-    given: Any = pa.record_batch({"n": [1, 2]})
+class Given(TornSplit):
+    def __init__(self, *given: Any) -> None:
+        self.given = given
 
     def batches(self, batch_rows: int) -> Iterator[Any]:
-        yield self.given
-
-
-class TableSplit(WrongSplit):
-    given = pa.table({"n": [1, 2, 3]})
+        yield from self.given
 
 
 def test_whatever_a_feed_gives_is_checked() -> None:
@@ -272,125 +265,74 @@ def test_whatever_a_feed_gives_is_checked() -> None:
         _ = feed.schema
     with pytest.raises(TableError, match=r"wrong.poll: TypeError: it gives a list, where a dpa.Page is due"):
         feed.poll(1)
-    for kind, said in ((WrongSplit, "3 rows by its `rows`, and 2 by its `batches`"), (TableSplit, "gives a Table")):
-        split = ForeignFeed(Torn(), "torn")._packed(kind())
+    for given, said in (
+        (pa.record_batch({"n": [1, 2]}), "3 rows by its `rows`, and 2 by its `batches`"),
+        (pa.table({"n": [1, 2, 3]}), "gives a Table"),
+    ):
+        split = ForeignFeed(Torn(), "torn")._packed(Given(given))
         with pytest.raises(TableError, match=f"reading a split of torn: .*{said}"):
             table_of([split])
 
 
-class Drifted(WrongSplit):
-    """Gives rows of other columns than its feed declares, from the second batch on."""
-
-    def batches(self, batch_rows: int) -> Iterator[Any]:
-        yield pa.record_batch({"n": [1]})
-        yield self.given
-
-
-class Texts(Drifted):
-    given = pa.record_batch({"n": ["1", "2"]})
-
-
-class Renamed(Drifted):
-    given = pa.record_batch({"m": [1, 2]})
-
-
-class Widened(Drifted):
-    given = pa.record_batch({"n": [1, 2], "m": ["a", "b"]})
-
-
-class NotNull(Drifted):
-    """What may be null is no part of a type."""
-
-    given = pa.record_batch([[1, 2]], pa.schema([pa.field("n", pa.int64(), nullable=False)]))
+TEXTS = pa.record_batch({"n": ["1", "2"]})
+NOT_NULL = pa.record_batch([[1, 2]], pa.schema([pa.field("n", pa.int64(), nullable=False)]))
 
 
 class Drifting(Torn):
-    def __init__(self, split: type[Drifted]) -> None:
-        self.split = split
+    """Gives rows of other columns than it declares, from the second batch on; `sampled`: what it gives as a sample."""
+
+    def __init__(self, then: pa.RecordBatch, sampled: pa.Table | None = None, **columns: pa.DataType) -> None:
+        self.then, self.sampled = then, sampled
+        self.schema = pa.schema(columns or {"n": pa.int64()})
 
     def poll(self, split_rows: int, position: Any = None) -> Page:
-        return Page([self.split()])
+        return Page([Given(pa.record_batch({"n": [1]}), self.then)])
+
+    def sample(self, *given: Any) -> Any:
+        return self.sampled
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("then", "said"),
     [
-        (Texts, r" of drifting has the column 'n' as string, and the feed's `schema` declares it as int64"),
-        (Renamed, r" of drifting has no column 'n', and the feed's `schema` declares it as int64"),
-        (Widened, r" of drifting has the column 'm' as string, and the feed's `schema` does not declare it"),
+        (TEXTS, r" of drifting has the column 'n' as string, and the feed's `schema` declares it as int64"),
+        (
+            pa.record_batch({"m": [1, 2]}),
+            r" of drifting has no column 'n', and the feed's `schema` declares it as int64",
+        ),
+        (
+            pa.record_batch({"n": [1, 2], "m": ["a", "b"]}),
+            r" of drifting has the column 'm' as string, and the feed's `schema` does not declare it",
+        ),
     ],
+    ids=["another type", "another name", "one more"],
 )
-def test_rows_are_held_against_the_columns_that_their_feed_declares(kind: type[Drifted], said: str) -> None:
-    feed = ForeignFeed(Drifting(kind), "drifting")
-    splits = [*all_splits(feed, 10)]
+def test_rows_are_held_against_the_columns_that_their_feed_declares(then: pa.RecordBatch, said: str) -> None:
+    splits = [*all_splits(ForeignFeed(Drifting(then), "drifting"), 10)]
     with pytest.raises(TableError, match=f"a split{said}"):
         list(pickle.loads(pickle.dumps(splits[0])).after(0).batches(10))
 
 
-def test_a_sample_is_held_against_them_too_and_what_may_be_null_is_not() -> None:
-    [split] = all_splits(ForeignFeed(Drifting(NotNull), "drifting"), 10)
+def test_a_sample_is_held_against_them_and_their_order_too_and_what_may_be_null_is_not() -> None:
+    [split] = all_splits(ForeignFeed(Drifting(NOT_NULL), "drifting"), 10)
     assert sum(batch.num_rows for batch in split.batches(10)) == 3
-    texts = Drifting(Texts)
-    texts.sample = lambda *given: pa.table({"n": ["1"]})  # type: ignore[method-assign]
+    texts = Drifting(TEXTS, pa.table({"n": ["1"]}))
     with pytest.raises(TableError, match="the sample of drifting has the column 'n' as string"):
         ForeignFeed(texts, "drifting").sample(1)
-
-
-def test_rows_have_their_columns_in_the_order_that_is_declared() -> None:
-    feed = Drifting(Widened)
-    feed.schema = pa.schema({"m": pa.string(), "n": pa.int64()})
-    feed.sample = lambda *given: pa.table({"n": [1], "m": ["a"]})  # type: ignore[method-assign]
+    reordered = Drifting(TEXTS, pa.table({"n": [1], "m": ["a"]}), m=pa.string(), n=pa.int64())
     with pytest.raises(TableError, match="the sample of drifting has the columns n, m, and `schema` orders m, n"):
-        ForeignFeed(feed, "drifting").sample(1)
+        ForeignFeed(reordered, "drifting").sample(1)
 
 
-class Nowhere(Shown):
-    """Does not know its place."""
-
-    @property
-    def place(self) -> str:
-        raise LookupError("no such cluster")
-
-
-class Misplaced(Shown):
-    place: Any = Path("there")
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
+def test_a_sink_whose_place_is_wrong_is_named(tmp_path: Path) -> None:
+    for name, said in (
         ("Nowhere", "output: Nowhere.place: LookupError: no such cluster"),
         ("Misplaced", "output: Misplaced.place is PosixPath.*, where a text or None is due"),
-    ],
-)
-def test_a_sink_whose_place_is_wrong_is_named(tmp_path: Path, name: str, said: str) -> None:
-    file = parse(document(tmp_path, output={"use": f"test_foreign_ends:{name}"}))
-    with pytest.raises(ConfigError, match=said):
-        Job(file=file).check()
-    with pytest.raises(ConfigError, match=said):
-        Job(file=file).run(backend=LocalBackend())
-
-
-class Moving(Shown):
-    """Knows its place only while nothing is there."""
-
-    published = False
-
-    @property
-    def place(self) -> str:
-        if self.published:
-            raise LookupError("moved away")
-        return "here"
-
-    def commit(self, staged: Any, epoch: int, seconds: float, *, is_last: bool = False) -> Any:
-        self.published = True
-
-
-def test_a_place_that_is_lost_once_rows_are_there_fails_no_job(tmp_path: Path) -> None:
-    file = parse(document(tmp_path, output={"use": "test_foreign_ends:Moving"}))
-    with pytest.warns(RuntimeWarning, match="output: Moving.place: LookupError: moved away"):
-        report = Job(file=file).run(backend=LocalBackend()).report
-    assert (report.status, report.main.output.path) == ("ok", "here")  # type: ignore[union-attr]
+    ):
+        job = Job(file=parse(into(tmp_path, name)))
+        for call in (job.check, lambda job=job: job.run(backend=LocalBackend())):
+            with pytest.raises(ConfigError, match=said):
+                call()
 
 
 class Made(Shown):
@@ -406,7 +348,7 @@ class Made(Shown):
 def test_a_sink_is_made_once_for_a_run_and_the_checks_before_it(tmp_path: Path) -> None:
     import test_foreign_ends as named
 
-    job = Job(file=parse(document(tmp_path, output={"use": "test_foreign_ends:Made"})))
+    job = Job(file=parse(into(tmp_path, "Made")))
     job.check()
     job.run(backend=LocalBackend())
     assert named.Made.made == 1

@@ -12,6 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from first_checkpoints import write_checkpoint
 from kafka_broker import make_topic
 from typer.testing import CliRunner, Result
 
@@ -22,8 +23,6 @@ from dpa.driver.going_back import back_to
 from dpa.errors import CheckpointError, ConfigError, JobFailedError
 from dpa.protocol.checkpointing import Checkpointing
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
-from dpa.protocol.wire.events import CheckpointWritten
-from dpa.protocol.wire.snapshots import JobSnapshot, OperatorSnapshot, SourceSnapshot
 from dpa.testing import LocalBackend
 
 _ROWS = count()
@@ -52,26 +51,12 @@ class Publishing(LocalBackend):
         self._epochs = epochs
 
     def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
-        assert plan.saved is not None
-        store = CheckpointStore.open(plan.saved.options.path)
-        made = Checkpointing(store, plan.saved, plan.graph, plan.saved.generation, pickle.dumps, plan.sinks)
-        times = made.graph.checkpoints
-        assert times is not None
-        slot = times.slot
-        sources = {
-            stage.name: SourceSnapshot(stage.input.splits, None, 1, 1)
-            for stage in plan.graph.stages
-            if plan.graph.is_source(stage.name)
-        }
-        operators = {stage.name: OperatorSnapshot(stage.first_table(), {}, 0) for stage in plan.graph.queue_fed()}
-        for epoch in range(times.epoch + 1, times.epoch + 1 + self._epochs):
-            written = made.write(JobSnapshot(epoch, slot, 1.0, 0.1, sources, operators), print)
-            assert isinstance(written, CheckpointWritten)
-            slot = written.slot
+        def publish(epoch: int) -> None:
             for sink in plan.sinks:
                 row = pa.table({"key": ["k"], "count": [next(_ROWS)], "change": ["insert"], "epoch": [epoch]})
                 sink.commit([sink.stage(row, 0, epoch)], epoch, 1.0)
-        self.end(store, plan)
+
+        self.end(write_checkpoint(plan, 1, self._epochs, publish), plan)
         raise JobFailedError("it died")
 
     def end(self, store: CheckpointStore, plan: RunPlan) -> None:

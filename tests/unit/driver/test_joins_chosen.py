@@ -17,6 +17,7 @@ import dpa
 from dpa import Flow, Job
 from dpa.aggregates import Sum
 from dpa.columns.joining import Side
+from dpa.driver._joins import _ShuffledError
 from dpa.errors import ConfigError, JobFailedError
 from dpa.flow import Stream
 from dpa.local.backend import LocalBackend
@@ -101,8 +102,6 @@ def test_rows_of_several_steps_join_one_side(mb: float) -> None:
 
 
 class Polled(dpa.Feed):
-    """An open input."""
-
     is_open = True
     schema = CUSTOMERS.schema
 
@@ -114,64 +113,45 @@ def one(row: dict[str, Any]) -> dict[str, Any]:
     return {"id": 1}
 
 
-WHYS: dict[str, tuple[str, Callable[[Flow, Stream, Stream], Any]]] = {
-    "how": (
-        "every `full` join is, as rows of its right side come without a match",
-        lambda flow, left, right: left.join(right, left_on="customer", right_on="id", how="full"),
+WHYS: dict[str, tuple[dict[str, Any], Callable[[Stream], Any]]] = {
+    "every `full` join is, as rows of its right side come without a match": ({"how": "full"}, lambda rows: rows),
+    "its `broadcast_mb` is 0": ({"broadcast_mb": 0}, lambda rows: rows),
+    "it has `parallelism, grouping`": ({"parallelism": 2, "grouping": "key"}, lambda rows: rows),
+    "it has `consistency`": ({"consistency": "migrate"}, lambda rows: rows),
+    "what 'count' makes is known at the end of its input": (
+        {"how": "left"},
+        lambda rows: rows.key_by("id").reduce("count", name="count"),
     ),
-    "off": (
-        "its `broadcast_mb` is 0",
-        lambda flow, left, right: left.join(right, left_on="customer", right_on="id", broadcast_mb=0),
+    "'all' has the rows of several steps": (
+        {"how": "semi"},
+        lambda rows: rows.union(rows.filter("id > 3"), name="all"),
     ),
-    "tasks": (
-        "it has `parallelism, grouping`",
-        lambda flow, left, right: left.join(right, left_on="customer", right_on="id", parallelism=2, grouping="key"),
+    "'kept' may leave out records (`on_error`)": (
+        {"how": "anti"},
+        lambda rows: rows.filter("id > 3", name="kept", on_error="skip"),
     ),
-    "migration": (
-        "it has `consistency`",
-        lambda flow, left, right: left.join(right, left_on="customer", right_on="id", consistency="migrate"),
+    "the columns of 'made' are not known before the job runs": (
+        {"how": "semi"},
+        lambda rows: rows.map(lambda row: row, name="made"),
     ),
-    "states": (
-        "what 'count' makes is known at the end of its input",
-        lambda flow, left, right: left.join(
-            right.key_by("id").reduce("count", name="count"), left_on="customer", right_on="id", how="left"
-        ),
+    "'made' calls a function, which runs in tasks": (
+        {"how": "semi"},
+        lambda rows: rows.map(one, name="made", schema={"id": "int64"}),
     ),
-    "union": (
-        "'all' has the rows of several steps",
-        lambda flow, left, right: left.join(
-            right.union(right.filter("id > 3"), name="all"), left_on="customer", right_on="id", how="semi"
-        ),
-    ),
-    "on_error": (
-        "'kept' may leave out records (`on_error`)",
-        lambda flow, left, right: left.join(
-            right.filter("id > 3", name="kept", on_error="skip"), left_on="customer", right_on="id", how="anti"
-        ),
-    ),
-    "unknown": (
-        "the columns of 'made' are not known before the job runs",
-        lambda flow, left, right: left.join(
-            right.map(lambda row: row, name="made"), left_on="customer", right_on="id", how="semi"
-        ),
-    ),
-    "function": (
-        "'made' calls a function, which runs in tasks",
-        lambda flow, left, right: left.join(
-            right.map(one, name="made", schema={"id": "int64"}), left_on="customer", right_on="id", how="semi"
-        ),
-    ),
-    "frequent": (
-        "'select' has 700 rows of one key, and a row may match 100 at most",
-        lambda flow, left, right: right.join(left.select("at * 0 AS id"), on="id", how="left"),
+    "'explode' has 750 rows of one key, and a row may match 100 at most": (
+        {"how": "left"},
+        lambda rows: rows.with_columns(id=pl.col("id") * 0, many=pl.int_ranges(0, 150)).explode("many"),
     ),
 }
+"""Options of a join and what its right side is, by why it is shuffled then."""
 
 
-@pytest.mark.parametrize(("why", "made"), WHYS.values(), ids=WHYS)
-def test_other_joins_are_shuffled_and_the_report_says_why(why: str, made: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("why", WHYS)
+def test_other_joins_are_shuffled_and_the_report_says_why(why: str) -> None:
+    options, side = WHYS[why]
     flow = Flow("shuffled")
-    made(flow, *sides(flow))
+    orders, customers = sides(flow)
+    orders.join(side(customers), left_on="customer", right_on="id", **options)
     [join] = run(flow).report.joins
     assert (join.form, join.side, join.rows, join.bytes) == ("shuffled", None, None, None)
     assert join.why == why
@@ -233,8 +213,6 @@ def test_the_form_is_said_on_screens(capsys: pytest.CaptureFixture[str]) -> None
 
 
 class Dying(LocalBackend):
-    """Dies behind a checkpoint of the first rows."""
-
     def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
         write_checkpoint(plan, 0)
         raise JobFailedError("it died")
@@ -253,6 +231,10 @@ def test_a_resumed_job_has_the_side_again(tmp_path: Path) -> None:
     result = saved(tmp_path).run(backend=LocalBackend(), resume=begun.resumable)
     assert {tuple(row.values()) for row in result.table().to_pylist()} == WANTED
     assert result.report.joins[0].why == "the checkpoint was made so"
+    side = Side(CUSTOMERS.rename_columns(["key", "segment"]))
+    before = len(pickle.dumps(side))
+    assert side.frame.height == CUSTOMERS.num_rows
+    assert len(pickle.dumps(side)) == before, "it is sent without what a process makes of it"
 
 
 def test_a_job_is_not_resumed_with_other_rows_of_a_side(tmp_path: Path) -> None:
@@ -268,26 +250,16 @@ def test_a_job_is_not_resumed_with_other_rows_of_a_side(tmp_path: Path) -> None:
 def test_a_join_that_was_shuffled_is_shuffled_when_its_job_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def refuse(self: Any) -> None:
+        raise _ShuffledError("it is old")
+
     begun = saved(tmp_path)
     with monkeypatch.context() as patch:  # as an older version, whose checkpoints say nothing of sides
-        patch.setattr("dpa.driver._joins._Choice._require_no_tasks", lambda self: (_ for _ in ()).throw(_shuffled()))
+        patch.setattr("dpa.driver._joins._Choice._require_no_tasks", refuse)
         begun.run(backend=Dying(), check=False)
     result = saved(tmp_path).run(backend=LocalBackend(), resume=begun.resumable)
     assert result.report.joins == (JoinReport("joined", "shuffled", why="it was when the checkpoint was made"),)
     assert {tuple(row.values()) for row in result.table().to_pylist()} == WANTED
-
-
-def _shuffled() -> Exception:
-    from dpa.driver._joins import _ShuffledError
-
-    return _ShuffledError("it is old")
-
-
-def test_a_side_is_sent_without_what_a_process_makes_of_it() -> None:
-    side = Side(pa.table({"key": [1, 2], "name": ["a", "b"]}))
-    before = len(pickle.dumps(side))
-    assert side.frame.height == 2
-    assert len(pickle.dumps(side)) == before
 
 
 @pytest.mark.parametrize(
@@ -301,13 +273,9 @@ def test_a_side_is_sent_without_what_a_process_makes_of_it() -> None:
     ],
     ids=str,
 )
-def test_the_key_columns_of_a_join_are_named_once(given: dict[str, str]) -> None:
+def test_the_key_columns_of_a_join_are_named_once_and_rows_and_rows_by_key_do_not_join(given: dict[str, str]) -> None:
     left, right = sides(Flow())
     with pytest.raises(ConfigError, match="name the key columns: `on`, or both `left_on` and `right_on`"):
         left.join(right, **given)
-
-
-def test_rows_and_rows_by_key_do_not_join() -> None:
-    left, right = sides(Flow())
     with pytest.raises(ConfigError, match="this is rows by key"):
         left.join(right.key_by("id"), "id")  # type: ignore[arg-type]

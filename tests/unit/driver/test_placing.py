@@ -37,21 +37,22 @@ def placing(**placement: Any) -> Placing:
     return Placing.of(job(costs=COSTS, traffic=TRAFFIC, **placement).spec, {})
 
 
-def test_without_a_section_nothing_is_placed() -> None:
-    assert Job(input=TABLE, reducer="count").forecast().placement is None
-
-
 def test_costs_are_measured_on_a_sample_if_nothing_else_says_them() -> None:
     found = forecast(nodes=NODES)
     assert found.origin == "of user code on a sample"
     assert sum(sum(node.tasks.values()) for node in found.nodes) == 6
     assert {each.name for each in found.others} >= {"even", "top_down"}
+    assert Job(input=TABLE, reducer="count").forecast().placement is None
+    with pytest.raises(ConfigError, match="a sample of the input has no rows: declare what stages cost"):
+        Job(input=TABLE.slice(0, 0), reducer="count", placement={}).forecast()
 
 
-def test_an_allocator_of_the_users_places_the_tasks_beside_those_that_there_are() -> None:
+def test_an_allocator_of_the_users_places_the_tasks_beside_those_that_there_are_and_is_named_if_it_fails() -> None:
     found = forecast(nodes=NODES, costs=COSTS, allocator="dpa.placement.allocators.even:EvenAllocator")
     [same] = [each for each in found.others if each.name == "even"]
     assert (found.chosen.kept, found.chosen.busiest) == (same.kept, same.busiest)
+    with pytest.raises(ConfigError, match=r"placement.allocator: .*:made' failed: OSError\('no licence'\)"):
+        placing(nodes=NODES, allocator=f"{__name__}:made").forecast(None)
 
 
 def test_the_sample_of_a_source_costs_all_its_tasks_alike() -> None:
@@ -82,23 +83,14 @@ def test_a_pilot_takes_as_many_rows_as_there_is_time_for(tick: float, rows: list
     assert seen == rows
 
 
-def test_every_task_has_a_node_of_those_that_are_named() -> None:
+def test_every_task_has_a_node_of_those_that_are_named_or_of_all_as_far_as_they_are_needed() -> None:
     homes = placing(nodes=NODES).placed(THERE).nodes
     assert {stage: len(nodes) for stage, nodes in homes.items()} == {"mapper": 2, "reducer": 4}
     assert {node for nodes in homes.values() for node in nodes} == {"id-1", "id-2"}
-
-
-def test_without_names_all_nodes_are_used_as_far_as_they_are_needed() -> None:
     homes = placing(allocator="even").placed(THERE).nodes
     assert {node for nodes in homes.values() for node in nodes} == {"id-1", "id-2", "id-3"}
-
-
-def test_a_node_that_nobody_has_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"placement\.nodes\.d: Ray has no such node that is alive; it has a, b, c"):
         placing(nodes={"d": {}}).placed(THERE)
-
-
-def test_a_node_without_room_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"placement\.nodes\.a: node 'a' has 2 processors and reserves 2"):
         placing(nodes={"a": {"reserved": 2.0}}).placed(THERE)
 
@@ -126,20 +118,11 @@ def test_a_placement_group_is_left_to_ray() -> None:
         Job(input=TABLE, reducer="count", placement={"group": "pack", "costs": COSTS})
 
 
-def test_the_tolerance_grows_until_coarse_tasks_fit() -> None:
-    found = placing(tolerance=1.01, allocator="top_down", nodes={**NODES, "c": {"processors": 2.0}}).forecast(None)
-    assert found.tolerance > 1.01
-    assert all(node.busy <= 1 for node in found.nodes)
-
-
 @pytest.mark.parametrize(
     ("declared", "message"),
     [
         ({"costs": {"mapper": 1.0}}, r"placement\.costs: every stage needs a cost; there is none of reducer"),
-        (
-            {"costs": {**COSTS, "sort": 1.0}},
-            r"placement\.costs\.sort: there is no stage 'sort'; the stages are mapper",
-        ),
+        ({"costs": {**COSTS, "sort": 1.0}}, r"placement\.costs\.sort: there is no stage 'sort'; the stages are mapper"),
         ({"costs": dict.fromkeys(COSTS, 0.0)}, r"placement\.costs: all are 0"),
         ({"costs": {**COSTS, "reducer": -1.0}}, r"placement\.costs\.reducer"),
         ({"costs": COSTS, "traffic": {"mappr": {"reducer": 1.0}}}, r"placement\.traffic\.mappr: there is no stage"),
@@ -162,17 +145,17 @@ def test_no_allocator_is_faster_than_ours_whatever_tolerance_it_needs(processors
     assert all(each.speed <= 1.02 for each in found.others)
 
 
-def test_coarse_tasks_get_no_more_tolerance_than_the_most_even_packing_needs() -> None:
+def test_the_tolerance_grows_until_coarse_tasks_fit_but_no_more_than_the_most_even_packing_needs() -> None:
     # Five equal tasks on three nodes: two of them on a node are 2 / (5 / 3) = 1.2 times its share.
     declared = {"costs": {"mapper": 1.0, "reducer": 4.0}, "nodes": {name: {"processors": 4.0} for name in "abc"}}
     spec = Job(input=TABLE, reducer="count", parallelism={"mappers": 1, "reducers": 4}, placement=declared).spec
     found = Placing.of(spec, {}).forecast(None)
     assert found.tolerance == pytest.approx(1.2)
     assert all(each.speed <= found.tolerance + 1e-9 for each in found.others)
-
-
-def test_few_tasks_fit_many_nodes() -> None:
-    nodes = {f"n{number}": {"processors": 16.0} for number in range(80)}
+    found = placing(tolerance=1.01, allocator="top_down", nodes={**NODES, "c": {"processors": 2.0}}).forecast(None)
+    assert found.tolerance > 1.01
+    assert all(node.busy <= 1 for node in found.nodes)
+    nodes = {f"n{number}": {"processors": 16.0} for number in range(80)}  # few tasks fit many nodes
     found = placing(nodes=nodes, allocator="top_down").forecast(None)
     assert sum(sum(node.tasks.values()) for node in found.nodes) == 6
 
@@ -197,11 +180,6 @@ def test_a_node_without_processors_is_left_alone_unless_some_are_declared() -> N
         placing().placed([BackendNode("id-4", "head", 0.0)])
 
 
-def test_an_empty_sample_says_nothing_of_costs() -> None:
-    with pytest.raises(ConfigError, match="a sample of the input has no rows: declare what stages cost"):
-        Job(input=TABLE.slice(0, 0), reducer="count", placement={}).forecast()
-
-
 class TakesNothing:
     """Can be no policy, and is none that allocates."""
 
@@ -220,11 +198,6 @@ class TakesOne(TakesNothing):
         self.needed = needed
 
 
-def test_an_allocator_of_the_users_that_fails_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"placement.allocator: .*:made' failed: OSError\('no licence'\)"):
-        placing(nodes=NODES, allocator=f"{__name__}:made").forecast(None)
-
-
 @pytest.mark.parametrize(
     ("section", "message"),
     [
@@ -234,10 +207,7 @@ def test_an_allocator_of_the_users_that_fails_is_named() -> None:
         ({"allocator": "no.such:Thing"}, r"placement\.allocator: there is no module 'no'"),
         ({"allocator": "collections:Counter"}, "is Counter, which has no `allocate"),
         ({"allocator": f"{__name__}:TakesOne"}, r"placement\.allocator: .*:TakesOne cannot be made of {}: TypeError"),
-        (
-            {"online": {"policy": "replane"}},
-            "'improve', 'replan' or `package.module:Name` .*; did you .*'replan'",
-        ),
+        ({"online": {"policy": "replane"}}, "'improve', 'replan' or `package.module:Name` .*; did you .*'replan'"),
         ({"online": {"policy": "no.such:Thing"}}, r"placement\.online\.policy: there is no module 'no'"),
         ({"online": {"policy": f"{__name__}:made"}}, "is not a class that is made of an `OnlinePlacement`"),
         ({"online": {"policy": f"{__name__}:TakesNothing"}}, "is not a class that is made of an `OnlinePlacement`"),

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 from builders import Total, pairs
 
-from dpa import Flow, Job, Reducer, Result, results
+from dpa import Flow, Job, Result, results
 from dpa.aggregates import Count
 from dpa.config import parse
 from dpa.driver.backend import Backend
-from dpa.errors import ConfigError, JobFailedError
+from dpa.errors import ConfigError, JobFailedError, TableError
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import Death
@@ -45,8 +45,6 @@ backends = pytest.mark.parametrize("backend", [LocalBackend(), SimulatedBackend(
 
 
 class Observed(Observer):
-    """Notes what it receives."""
-
     def __init__(self) -> None:
         self.phases: list[str] = []
         self.snapshots: list[Snapshot] = []
@@ -75,7 +73,7 @@ class Around(LocalBackend):
     def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
         self.plan = plan
         if self._before:
-            self._before(hooks)
+            self._before(plan, hooks)
         outcome = super().run(plan, hooks)
         if self._after:
             self._after()
@@ -91,8 +89,6 @@ class Locked(Count):
 
 
 class Preparing(LocalBackend):
-    """A backend that notes for how many tasks it prepares, and when it runs and ends."""
-
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[str] = []
@@ -108,6 +104,19 @@ class Preparing(LocalBackend):
     def run(self, plan: RunPlan, *arguments: Any) -> RunOutcome:
         self.seen.append(f"run {len(plan.graph.addresses)}")
         return super().run(plan, *arguments)
+
+
+def flow(directory: Path | None = None) -> Flow:
+    """Counts, and from them the three most frequent words and how many words have each count."""
+    made = Flow("words", limits={"split_records": 50, "batch_records": 9, "in_flight_records": 40})
+    counts = made.read(TABLE, name="words").key_by("word").reduce("count", name="counts")
+    top = counts.top_k(3, by="count", name="top")
+    often = counts.map(lambda row: {"times": row["count"]}).key_by("times").reduce("count", name="often")
+    if directory is not None:
+        counts.write(str(directory / "counts"))
+        top.write(str(directory / "top"))
+        often.write(str(directory / "often"), mode="overwrite")
+    return made
 
 
 def fail(*arguments: Any) -> Any:
@@ -127,16 +136,10 @@ def entries(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-# --- a run that ends well
-
-
-def test_a_backend_prepares_as_many_tasks_as_the_plan_has() -> None:
+def test_a_backend_prepares_as_many_tasks_as_the_plan_has_and_none_for_an_input_that_is_wrong() -> None:
     backend = Preparing()
     job().run(backend=backend)
     assert backend.seen == ["prepared for 5", "run 5", "ended"]
-
-
-def test_a_backend_prepares_nothing_for_an_input_that_is_wrong() -> None:
     backend = Preparing()
     with pytest.raises(ConfigError, match="column"):
         job(key="wrod").run(backend=backend)
@@ -180,57 +183,12 @@ def test_an_observer_that_raises_neither_ends_the_job_nor_keeps_others_from_look
 
 
 @backends
-def test_a_reducer_that_cannot_merge_works_where_nothing_is_redistributed(backend: Backend) -> None:
-    class Values(Reducer[list[int], list[int]]):
-        def zero(self) -> list[int]:
-            return []
-
-        def reduce(self, state: list[int], value: int) -> list[int]:
-            return [*state, value]
-
-        def finish(self, state: list[int]) -> list[int]:
-            return sorted(state)
-
-    table = pa.table({"word": ["a", "b"] * 50, "value": range(100)})
-    given = job(input=table, value=["value"], reducer=Values(), balance={"strategy": "none"})
-    found = {row["word"]: row["value"] for row in given.run(backend=backend).table().to_pylist()}
-    assert found == {"a": list(range(0, 100, 2)), "b": list(range(1, 100, 2))}
-
-
-@backends
-def test_an_empty_input_gives_an_empty_result_with_its_columns(backend: Backend) -> None:
-    result = job(input=TABLE.slice(0, 0)).run(backend=backend)
-    assert result.table().schema == pa.schema([("word", pa.string()), ("count", pa.int64())])
-    assert (result.report.status, result.report.main.output.rows) == ("ok", 0)
-
-
-def test_a_simulation_redistributes_as_a_real_run_does_and_reports_it() -> None:
-    slow = SimulatedBackend(service_seconds=lambda stage, reducer: 0.02 if reducer == 0 else 0.001)
-    limits = {"batch_records": 10, "split_records": 100, "quantum_records": 5}
-    report = job(limits=limits, balance={"min_delay": 0.05, "check_seconds": 0.1}).run(backend=slow).report
-    assert report.main.redistributions
-    assert report.records.forwarded >= 0
-    slow_task = report.main.tasks[0]
-    assert slow_task.busy_seconds == pytest.approx(0.02 * slow_task.processed, rel=0.1), "virtual seconds"
-    assert report.seconds.stream >= slow_task.busy_seconds > 0
-
-
-@backends
-def test_a_result_is_published_whole(backend: Backend, tmp_path: Path) -> None:
-    result = job(output={"path": str(tmp_path / "out")}).run(backend=backend)
-    assert entries(tmp_path) == ["out"]
-    assert entries(tmp_path / "out") == [MARK, *result.report.main.output.files]
-    assert counts(result) == COUNTS
-
-
-@backends
-def test_of_an_empty_result_one_file_has_the_columns(backend: Backend, tmp_path: Path) -> None:
-    result = job(input=TABLE.slice(0, 0), output={"path": str(tmp_path / "out")}).run(backend=backend)
-    assert result.report.main.output.files == ("part-00000.parquet",)
-    assert result.table().column_names == ["word", "count"]
-
-
-# --- a run that fails
+def test_an_empty_input_gives_an_empty_result_with_its_columns(backend: Backend, tmp_path: Path) -> None:
+    for output, files in (({}, ()), ({"path": str(tmp_path / "out")}, ("part-00000.parquet",))):
+        result = job(input=TABLE.slice(0, 0), output=output).run(backend=backend)
+        assert result.table().schema == pa.schema([("word", pa.string()), ("count", pa.int64())])
+        assert (result.report.status, result.report.main.output.rows) == ("ok", 0)
+        assert result.report.main.output.files == files
 
 
 @backends
@@ -256,7 +214,7 @@ def test_a_failed_run_reports_what_was_known_by_then() -> None:
     stages = (StageSnapshot(MAPPER, "streaming", mappers), StageSnapshot(REDUCER, "streaming", reducers))
     known = Snapshot("stream", 2.0, 700, stages, ((MAPPER, REDUCER),))
 
-    def break_off(hooks: RunHooks) -> None:
+    def break_off(plan: RunPlan, hooks: RunHooks) -> None:
         hooks.observe(known)
         raise JobFailedError("reducer 1 died")
 
@@ -269,8 +227,6 @@ def test_a_failed_run_reports_what_was_known_by_then() -> None:
 
 
 class Staging(Sink):
-    """A sink of one's own that notes what is asked of it."""
-
     asked: ClassVar[list[str]] = []
 
     def begin(self) -> None:
@@ -303,19 +259,14 @@ def test_after_a_death_all_sinks_begin_anew_and_the_report_says_what_was_lost(tm
         hooks.restart(Death(Address("counts", 1), "it was killed", "two", at=time.time()))
         assert results(tmp_path / "rounds").epoch == 7, "until the next one is complete"
 
-    class Dying(LocalBackend):
-        def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
-            dying(plan, hooks)
-            return super().run(plan, hooks)
-
     Staging.asked.clear()
-    flow = Flow("words")
-    rows = flow.read(TABLE)
+    made = Flow("words")
+    rows = made.read(TABLE)
     counted = rows.key_by("word").reduce(Count(), name="counts").write(str(place))
     counted.write(tmp_path / "rounds", publish="table")
     rows.key_by("word").reduce(Count(), name="others", write={"use": f"{__name__}:Staging"})
     observed = Observed()
-    result = flow.run(observed, backend=Dying())
+    result = made.run(observed, backend=Around(before=dying))
     assert dict(zip(*pq.read_table(place).to_pydict().values(), strict=True)) == COUNTS
     assert entries(tmp_path) == ["out", "rounds"]
     assert not Path(before[0]).exists()
@@ -334,7 +285,7 @@ def test_after_a_death_all_sinks_begin_anew_and_the_report_says_what_was_lost(tm
 
 
 def test_checkpoints_count_once_though_the_next_generation_dies_before_it_says_anything(tmp_path: Path) -> None:
-    def die_twice(hooks: RunHooks) -> None:
+    def die_twice(plan: RunPlan, hooks: RunHooks) -> None:
         made = CheckpointStats(written=2, size=100, read=50)
         hooks.observe(Snapshot("stream", 2.0, 700, (), checkpoints=made))
         for generation in range(2):
@@ -359,18 +310,20 @@ def test_the_result_of_an_earlier_job_stays_if_this_one_fails(tmp_path: Path) ->
     assert entries(tmp_path) == ["out"]
 
 
-def test_a_result_that_cannot_be_put_in_its_place_fails_the_job(tmp_path: Path) -> None:
-    out = tmp_path / "out"
+def test_a_result_that_cannot_be_published_leaves_those_after_it_unpublished(tmp_path: Path) -> None:
+    def come() -> None:
+        (tmp_path / "top").mkdir(exist_ok=True)
+        (tmp_path / "top" / "precious").touch()
 
-    def come_between() -> None:
-        out.mkdir()
-        (out / "mine.txt").write_text("not a result")
-
-    report = job(output={"path": str(out)}).run(backend=Around(after=come_between), check=False).report
-    assert report.status == "failed"
-    assert "holds mine.txt" in (report.error or "")
-    assert report.main.output.rows == len(COUNTS), "the result was known"
-    assert entries(out) == ["mine.txt"] and entries(tmp_path) == ["out"]
+    result = flow(tmp_path).run(backend=Around(after=come), check=False)
+    assert result.report.status == "failed"
+    assert "stages.top.write.path: " in (result.report.error or "") and "holds precious" in result.report.error
+    outputs = {stage.name: stage.output for stage in result.report.stages if stage.output}
+    published = {name for name, output in outputs.items() if output.path is not None}
+    assert published == {path.name for path in tmp_path.iterdir() if (path / MARK).exists()}
+    assert "top" not in published
+    assert outputs["top"].rows == 3, "the result was known"
+    assert [path.name for path in (tmp_path / "top").iterdir()] == ["precious"]
 
 
 def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -382,19 +335,53 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     assert entries(tmp_path) == []
 
 
-# --- what is checked, passed on and logged
+@backends
+def test_the_rows_that_no_step_takes_are_results_and_stay_in_memory(backend: Backend) -> None:
+    result = flow().run(backend=backend)
+    assert [row["count"] for row in result.table("top").to_pylist()] == [n for _, n in COUNTS.most_common(3)]
+    assert sum(result.table("often")["count"].to_pylist()) == len(COUNTS)
+    with pytest.raises(TableError, match="no result of a stage 'counts', but of"):
+        result.table("counts")
 
 
-def test_an_executor_that_cannot_be_taken_to_the_tasks_is_refused_before_the_input_is_loaded() -> None:
+@backends
+def test_every_result_that_is_written_is_published_whole(backend: Backend, tmp_path: Path) -> None:
+    result = flow(tmp_path).run(backend=backend)
+    assert entries(tmp_path) == ["counts", "often", "top"]
+    outputs = {stage.name: stage.output for stage in result.report.stages if stage.output}
+    assert {name: output.path for name, output in outputs.items()} == {
+        name: str(tmp_path / name) for name in ("counts", "often", "top")
+    }
+    for name, output in outputs.items():
+        assert entries(tmp_path / name) == [MARK, *output.files]
+        files = [tmp_path / name / file for file in output.files]
+        assert sum(pq.read_metadata(file).num_rows for file in files) == result.table(name).num_rows
+    assert {row["word"]: row["count"] for row in result.table("counts").to_pylist()} == COUNTS
+
+
+def test_a_step_that_is_no_result_publishes_its_rounds(tmp_path: Path) -> None:
+    made = Flow("words")
+    rounds = {"path": str(tmp_path / "rounds"), "publish": "table"}
+    counts = made.read(TABLE, name="words").key_by("word").reduce("count", name="counts", write=rounds)
+    counts.top_k(3, by="count", name="top")
+    backend = Around()
+    made.run(backend=backend)
+    published = {name: sink.place for name, to in backend.plan.deliveries.items() for sink in to.by_epoch if sink}
+    assert published == {"counts": str(tmp_path / "rounds")}
+
+
+def test_what_cannot_be_run_is_refused_before_anything_starts() -> None:
     observed = Observed()
     with pytest.raises(ConfigError, match=r"reducer: .*Locked cannot be sent to the actors"):
         job(reducer=Locked()).run(observed, backend=LocalBackend())
     assert observed.phases == []
-
-
-def test_a_job_without_input_is_refused() -> None:
     with pytest.raises(ConfigError, match="input: a job needs an input"):
         Job(file=parse({"key": "word", "reducer": "count"})).run(backend=LocalBackend())
+    made = Flow("words")
+    counts = made.read(TABLE, name="words").key_by("word").reduce("count", name="counts")
+    counts.key_by("count").reduce("count", name="often")
+    with pytest.raises(ConfigError, match=r"stages.often.key_by: .* gives a column 'count', which is the key"):
+        made.run(backend=LocalBackend())
 
 
 def test_objects_stand_for_what_a_checked_file_leaves_out_and_are_named_in_its_place() -> None:
@@ -421,13 +408,19 @@ def test_partial_results_of_an_older_run_are_replaced_and_the_user_hears_where_n
     assert found.is_last and dict(zip(*found.table.to_pydict().values(), strict=True)) == COUNTS
 
 
-def test_phases_redistributions_and_publishing_are_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_a_simulation_redistributes_as_a_real_run_does_and_reports_and_logs_it(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     slow = SimulatedBackend(service_seconds=lambda stage, reducer: 0.02 if reducer == 0 else 0.001)
     limits = {"batch_records": 10, "split_records": 100, "quantum_records": 5}
     balance = {"min_delay": 0.05, "check_seconds": 0.1}
     with caplog.at_level(logging.INFO, logger="dpa"):
         made = job(name="words", limits=limits, balance=balance, output={"path": str(tmp_path / "out")})
         report = made.run(backend=slow).report
+    assert report.records.forwarded >= 0
+    slow_task = report.main.tasks[0]
+    assert slow_task.busy_seconds == pytest.approx(0.02 * slow_task.processed, rel=0.1), "virtual seconds"
+    assert report.seconds.stream >= slow_task.busy_seconds > 0
     lines = [record.getMessage() for record in caplog.records if record.name == "dpa.driver.run"]
     assert [line for line in lines if line.startswith("words: phase")] == [
         f"words: phase {name}" for name in ("load", "startup", "stream", "merge")
@@ -436,9 +429,6 @@ def test_phases_redistributions_and_publishing_are_logged(caplog: pytest.LogCapt
     assert len(moved) == len(report.main.redistributions) > 0
     assert report.main.redistributions[0].reason in moved[0]
     assert lines[-1] == f"words: published {len(COUNTS)} rows at {tmp_path / 'out'}"
-
-
-def test_tasks_are_to_log_at_the_level_of_the_driver(caplog: pytest.LogCaptureFixture) -> None:
     quiet, talkative = Around(), Around()
     job().run(backend=quiet)
     with caplog.at_level(logging.DEBUG, logger="dpa"):

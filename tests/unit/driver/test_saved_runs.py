@@ -140,10 +140,7 @@ def test_steps_keep_their_names_and_stay_results_or_not(tmp_path: Path) -> None:
 
     graph("counts").run(backend=Dying(), check=False)
     for changed, message in (
-        (
-            graph("sums"),
-            "stages: the job has the steps rows, sums, copies, and the checkpoint rows, counts, copies",
-        ),
+        (graph("sums"), "stages: the job has the steps rows, sums, copies, and the checkpoint rows, counts, copies"),
         (graph("counts", write=str(tmp_path / "out")), 'counts.write: is "a result", and was "no result" when'),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -168,11 +165,8 @@ def test_an_input_that_has_changed_is_refused(tmp_path: Path, table: dict[str, A
 
 @pytest.mark.parametrize("name", ["in.arrow", "in.csv", "in.jsonl", "in"])
 def test_files_of_any_format_are_those_that_a_job_had(tmp_path: Path, name: str) -> None:
-    table = pa.table({"word": WORDS, "value": [1] * 1_000})
-
-    def write(long: bool) -> None:
-        rows = pl.from_arrow(table.set_column(0, "word", pa.array([word * (3 if long else 1) for word in WORDS])))
-        assert isinstance(rows, pl.DataFrame)
+    def write(repeated: int) -> None:
+        rows = pl.DataFrame({"word": [word * repeated for word in WORDS], "value": [1] * len(WORDS)})
         if name == "in":  # files of two types, which are read as the wider one
             (tmp_path / name).mkdir(exist_ok=True)
             rows[:500].write_parquet(tmp_path / name / "1.parquet")
@@ -181,10 +175,10 @@ def test_files_of_any_format_are_those_that_a_job_had(tmp_path: Path, name: str)
             writes = {"arrow": rows.write_ipc, "csv": rows.write_csv, "jsonl": rows.write_ndjson}
             writes[name.rpartition(".")[2]](tmp_path / name)
 
-    write(long=False)
+    write(1)
     read = {"path": str(tmp_path / name), "in_place": True, **({"format": "parquet"} if name == "in" else {})}
     place = died(tmp_path, input=read)
-    write(long=True)
+    write(3)
     with pytest.raises(ConfigError, match="has files of other names or sizes now"):
         job(tmp_path, input=read).run(backend=LocalBackend(), resume=place)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -34,8 +35,6 @@ stages:
 
 
 class Visits(dpa.Process):
-    """A process."""
-
     def zero(self) -> int:
         return 0
 
@@ -44,8 +43,6 @@ class Visits(dpa.Process):
 
 
 class Marked(dpa.Reducer):
-    """A reducer that cannot merge."""
-
     def zero(self) -> int:
         return 0
 
@@ -54,8 +51,6 @@ class Marked(dpa.Reducer):
 
 
 class Pairs(dpa.Mapper):
-    """A mapper of a job of one mapper and one reducer."""
-
     def map(self, record: Any) -> Any:
         return []
 
@@ -99,9 +94,6 @@ def step(body: str) -> str:
     return "  counts:\n" + "".join(f"    {line}\n" for line in body.split("\n"))
 
 
-# --- defaults
-
-
 @pytest.mark.parametrize(
     ("body", "tasks", "grouping", "balance"),
     [
@@ -123,22 +115,16 @@ def test_a_step_has_the_defaults_of_what_it_does(opened, body: str, tasks: int, 
     assert (found.tasks, found.grouping.kind, found.balance) == (tasks, grouping, balance)
 
 
-def test_a_step_on_rows_runs_in_the_tasks_before_it_unless_its_rows_are_written(opened) -> None:
+def test_steps_have_the_tasks_results_feeds_and_schemas_that_are_written(opened) -> None:
     text = "  all: {from: lines, map: mine:same}\n  counts: {from: all, key_by: word, reduce: count}\n"
     assert opened(text)["all"].tasks is None
     assert opened(text.replace("mine:same", "mine:same, write: out"))["all"].tasks == 2
-
-
-def test_a_result_is_what_no_step_takes_or_what_is_written_or_checked(opened) -> None:
     text = step("from: lines\nkey_by: word\nreduce: count") + "  top: {from: counts, top_k: {k: 1, by: count}}\n"
     found = opened(text)
     assert [name for name, made in found.items() if made.is_result] == ["top"]
     for asked in ("write: out", "reference: {sql: SELECT 1}"):
         found = opened(text.replace("reduce: count", f"reduce: count\n    {asked}"))
         assert [name for name, made in found.items() if made.is_result] == ["counts", "top"]
-
-
-def test_a_join_is_by_the_columns_of_either_side(opened) -> None:
     found = opened(step("from: lines\nkey_by: word\njoin: {with: lines, how: left, key_by: user, value: word}"))
     left, right = found["counts"].feeds
     assert found["counts"].receiver.executor == JoinOptions("left", (("word",), ("user",)))
@@ -149,9 +135,9 @@ def test_a_join_is_by_the_columns_of_either_side(opened) -> None:
         ("word",),
         1,
     )
-
-
-# --- several operations in one step
+    found = opened(step("from: lines\nmap: mine:same\nfilter: mine:keep\nschema: {word: string}"))
+    assert found["counts.map"].receiver.operators[0].declared is not None
+    assert found["counts"].receiver.operators[0].declared is None
 
 
 MANY = """\
@@ -196,222 +182,129 @@ def test_the_order_of_operations_is_kept_where_a_job_is_written_down(tmp_path) -
     body = step('from: lines\nselect: [user]\nrename: {user: word}\nfilter: "word > 0"\nkey_by: word\nreduce: count')
     (tmp_path / "job.yaml").write_text(LINES + body)
     written = as_yaml({"directory": str(tmp_path), "job": load(tmp_path / "job.yaml").config.resolved()})
-    assert [*parse_written(written).stages] == [
-        *("lines", "counts.select", "counts.rename", "counts.filter", "counts"),
-    ]
+    assert [*parse_written(written).stages] == [*("lines", "counts.select", "counts.rename", "counts.filter", "counts")]
 
-
-def test_the_schema_of_a_step_is_that_of_what_makes_rows(opened) -> None:
-    found = opened(step("from: lines\nmap: mine:same\nfilter: mine:keep\nschema: {word: string}"))
-    assert found["counts.map"].receiver.operators[0].declared is not None
-    assert found["counts"].receiver.operators[0].declared is None
-
-
-# --- errors
 
 COUNT = "from: lines\nkey_by: word\nreduce: count"
+FACTORS = "slow_factor needs a factor for each task, or none at all, not 2 for 4 tasks"
 
-ERRORS = {
-    "an unknown step": (
-        step("from: line\nkey_by: word\nreduce: count"),
-        "5: stages.counts.from: there is no step 'line'; did you mean 'lines'?",
-    ),
-    "an unknown step of a join": (
-        step("from: lines\nkey_by: word\njoin: {with: line}"),
-        "7: stages.counts.join.with: there is no step 'line'; did you mean 'lines'?",
-    ),
-    "a cycle": (
-        "  a: {from: [lines, c], map: mine:same}\n  b: {from: a, map: mine:same}\n  c: {from: b, map: mine:same}\n",
-        "4: stages.a: the steps a -> b -> c -> a form a cycle",
-    ),
-    "two operations": (
-        step(COUNT + "\nmap: mine:same"),
-        "4: stages.counts: `reduce` does not stand before `map` in one step: make a step of each",
-    ),
-    "a change beside what is read": (
-        "  more:\n    read: {format: records, records: [1]}\n    filter: mine:keep\n",
-        "4: stages.more: `read` does nothing else in its step: make another one of the rest",
-    ),
-    "a schema that could be that of two": (
-        step("from: lines\nmap: mine:same\nflat_map: mine:same\nschema: {word: string}"),
-        "4: stages.counts: `schema` could belong to map or flat_map: give each its own step",
-    ),
-    "a change before what is grouped that is wrong": (
-        step('from: lines\nfilter: "wrod > 0"\nkey_by: word\nagg: {n: "count(*)"}'),
-        "6: stages.counts.filter: ",
-    ),
-    "no key": (
-        step("from: lines\nreduce: count"),
-        "4: stages.counts: `reduce` needs `key_by`, the column that records are grouped by; null takes all records as "
-        "of one key",
-    ),
-    "an operation without rows": (
-        step("map: mine:same"),
-        "4: stages.counts: `map` needs rows: name a step in `from`",
-    ),
-    "nothing": (
-        step("parallelism: 3"),
-        "4: stages.counts: give one of read, map, flat_map, filter, with_columns, select, drop, rename, explode, "
-        "unnest, window, reduce, agg, process, join, top_k",
-    ),
-    "an input that nobody takes": (
-        step(COUNT) + "  more: {read: {format: records, records: [1]}}\n",
-        "8: stages.more: no step takes the rows that it reads: let a step change, reduce, join or rank them (`key_by` ",
-    ),
-    "a reading step that takes rows": (
-        step("from: lines\nread: {format: records, records: [1]}"),
-        "4: stages.counts: `read` takes no rows of other steps: leave `from` out",
-    ),
-    "no steps in `from`": (step("from: []\nmap: mine:same"), "5: stages.counts.from: name a step, or a list of steps"),
-    "a name with a hyphen": (
-        "  my-counts: {from: lines, map: mine:same}\n",
-        "4: stages.my-counts: the name of a step has up to 64 ASCII letters (A to Z, a to z), digits and `_`, and ",
-    ),
-    "a number as the name": ("  1: {from: lines, map: mine:same}\n", "1: stages.1: the name of a step has up to 64"),
-    "a name that is too long": (
-        f"  {'a' * 65}: {{from: lines, map: mine:same}}\n",
-        f"4: stages.{'a' * 65}: the name of",
-    ),
-    "a reserved name": (
-        "  coordinator: {from: lines, map: mine:same}\n",
-        "4: stages.coordinator: tasks of dpa itself are named 'coordinator': give the step another name",
-    ),
-    "a filter's mark on a map": (
-        step("from: lines\nmap: mine:keep"),
-        "6: stages.counts.map: test_steps.keep is marked `batch_filter`, which is for `filter`, not for `map`",
-    ),
-    "a map's mark on a filter": (
-        step("from: lines\nfilter: mine:renamed"),
-        "6: stages.counts.filter: test_steps.renamed is marked `batch_mapper`, which is for `map` or `flat_map`, not "
-        "for `filter`",
-    ),
-    "a mark on a key function": (
-        step("from: lines\nkey_by: {use: mine:renamed}\nreduce: count"),
-        "6: stages.counts.key_by: test_steps.renamed is marked `batch_mapper`, which is for `map` or `flat_map`, not",
-    ),
-    "a process to reduce": (
-        step("from: lines\nkey_by: word\nreduce: mine:Visits"),
-        "7: stages.counts.reduce: test_steps.Visits is a process: use `process` for it",
-    ),
-    "a reducer to process": (
-        step("from: lines\nkey_by: word\nprocess: mine:Marked"),
-        "7: stages.counts.process: test_steps.Marked is a reducer: use `reduce` for it",
-    ),
-    "a mapper of pairs": (
-        step("from: lines\nmap: mine:Pairs"),
-        "6: stages.counts.map: test_steps.Pairs is a mapper of keys and values, which steps do not take: use "
-        "`flat_map` for it",
-    ),
-    "a join by a function": (
-        step("from: lines\nkey_by: {use: mine:same}\njoin: {with: lines}"),
-        "6: stages.counts.key_by: a join is by columns: make one with `map` and name it",
-    ),
-    "a join by nothing": (
-        step("from: lines\nkey_by: null\njoin: {with: lines}"),
-        "6: stages.counts.key_by: a join is by columns: name one, or several",
-    ),
-    "a join by more columns of one side": (
-        step("from: lines\nkey_by: [word, user]\njoin: {with: lines, key_by: user}"),
-        "7: stages.counts.join.key_by: a join needs as many columns of either side; these are word, user on the left "
-        "side, and user on the right one",
-    ),
-    "a name with letters of other alphabets": (
-        "  größe: {from: lines, map: mine:same}\n",
-        "4: stages.größe: the name of a step has up to 64 ASCII letters (A to Z, a to z), digits and `_`, and ",
-    ),
-    "a join with nobody": (
-        step("from: lines\nkey_by: word\njoin: {how: left}"),
-        "7: stages.counts.join.with: is needed here",
-    ),
-    "the other side of a join as a text": (
-        step("from: lines\nkey_by: word\njoin: lines"),
-        "7: stages.counts.join: Input should be a mapping of keys (broadcast_mb, how, key_by, value, with), "
-        'not "lines"',
-    ),
-    "a ranking by what rows are grouped by": (
-        step("from: lines\nkey_by: word\ntop_k: {k: 1, by: word}"),
-        "7: stages.counts.top_k.by: 'word' is what rows are grouped by, and the same in all rows of a key: name",
-    ),
-    "a directory without a path": (
-        step(COUNT + "\nwrite: {mode: overwrite}"),
-        "4: stages.counts: `write` needs a `path`, or `use`; the rows of a result without `write` stay in memory",
-    ),
-    "one directory for two results": (
-        step(COUNT + "\nwrite: out/x") + "  more: {from: lines, map: mine:same, write: out/x}\n",
-        "9: stages.more.write.path: out/x and out/x, of stages.counts.write.path, are one directory; name two",
-    ),
-    "an unknown key in a section of a step": (
-        step(COUNT + "\nbalance:\n  strategy: halving\n  tua: 1"),
-        "10: stages.counts.balance.tua: unknown key; did you mean 'tau'? (known here: act_on_old_reports,",
-    ),
-    "a key of a job of one stage": (
-        step(COUNT) + "key: word\n",
-        "8: key: belongs to a job of one mapper and one reducer; beside `stages` write `stages.STEP.key_by`",
-    ),
-    "a key that the operation has no use for": (
-        step("from: lines\nmap: mine:same\nkey_by: word"),
-        "4: stages.counts: `map` has no use for `key_by`",
-    ),
-    "slow tasks that read": (
-        "  more: {read: {format: records, records: [1]}, testing: {slow_factor: [1, 2]}}\n",
-        "4: stages.more: `read` has no use for `testing`",
-    ),
-    "options of tasks that a step has not": (
-        "  all:\n    from: lines\n    map: mine:same\n    limits: {batch_records: 5}\n"
-        + step(COUNT.replace("lines", "all")),
-        "7: stages.all.limits: the step runs in the tasks before it: give it `parallelism`, or leave `limits` out",
-    ),
-    "a grouping by key of rows without one": (
-        step("from: lines\nmap: mine:same\ngrouping: key"),
-        "7: stages.counts.grouping: `key` is by key, and rows have none here: leave it out, or use `shuffle`",
-    ),
-    "balancing of rows without a key": (
-        step("from: lines\nmap: mine:same\nbalance: adaptive"),
-        "7: stages.counts.balance: moves keys, and rows have none here: leave it out",
-    ),
-    "balancing beside another grouping": (
-        step(COUNT + "\ngrouping: key\nbalance: halving"),
-        "9: stages.counts.balance.strategy: `halving` redistributes the ring, which the grouping `key` does not use:",
-    ),
-    "a process whose keys are split": (
-        step("from: lines\nkey_by: word\nprocess: mine:Visits\ngrouping: shuffle"),
-        "8: stages.counts.grouping: `shuffle` sends records of one key to several tasks, but test_steps.Visits is a "
-        "process, which must get all records of a key on one task: use `key` or `ring`",
-    ),
-    "factors for other numbers of tasks": (
-        step(COUNT + "\ntesting: {slow_factor: [1, 2]}"),
-        "8: stages.counts.testing: slow_factor needs a factor for each task, or none at all, not 2 for 4 tasks",
-    ),
-    "a missing key column": (
-        step("from: lines\nkey_by: wrod\nreduce: count"),
-        "6: stages.counts.key_by: the step 'lines' has no column 'wrod'; it has word, user",
-    ),
-    "a missing value column": (
-        step("from: lines\nkey_by: user\nvalue: wrod\nreduce: count"),
-        "7: stages.counts.value: the step 'lines' has no column 'wrod'; it has word, user",
-    ),
-    "a missing column to rank by": (
-        step(COUNT) + "  top: {from: counts, top_k: {k: 3, by: cuont}}\n",
-        "8: stages.top.top_k: ranks by the column 'cuont', and the columns are word, count",
-    ),
-    "a missing key column of a join's right side": (
-        step("from: lines\nkey_by: word\njoin: {with: lines, key_by: name}"),
-        "7: stages.counts.join.key_by: the step 'lines' has no column 'name'; it has word, user",
-    ),
-    "a column that a reducer lacks": (
-        step("from: lines\nkey_by: word\nreduce: sum"),
-        "7: stages.counts.reduce: dpa.aggregates.Sum reads the column 'value', and the columns of the values are user;",
-    ),
-}
+ERRORS = """
+counts:; from: line; key_by: word; reduce: count
+    5: stages.counts.from: there is no step 'line'; did you mean 'lines'?
+counts:; from: lines; key_by: word; join: {with: line}
+    7: stages.counts.join.with: there is no step 'line'; did you mean 'lines'?
+a: {from: [lines, c], map: mine:same} | b: {from: a, map: mine:same} | c: {from: b, map: mine:same}
+    4: stages.a: the steps a -> b -> c -> a form a cycle
+counts:; from: lines; key_by: word; reduce: count; map: mine:same
+    4: stages.counts: `reduce` does not stand before `map` in one step: make a step of each
+more:; read: {format: records, records: [1]}; filter: mine:keep
+    4: stages.more: `read` does nothing else in its step: make another one of the rest
+counts:; from: lines; map: mine:same; flat_map: mine:same; schema: {word: string}
+    4: stages.counts: `schema` could belong to map or flat_map: give each its own step
+counts:; from: lines; filter: "wrod > 0"; key_by: word; agg: {n: "count(*)"}
+    6: stages.counts.filter:
+counts:; from: lines; reduce: count
+    4: stages.counts: `reduce` needs `key_by`, the column that records are grouped by; null takes all records as of one
+    key
+counts:; map: mine:same
+    4: stages.counts: `map` needs rows: name a step in `from`
+counts:; parallelism: 3
+    4: stages.counts: give one of read, map, flat_map, filter, with_columns, select, drop, rename, explode, unnest,
+    window, reduce, agg, process, join, top_k
+counts:; from: lines; key_by: word; reduce: count | more: {read: {format: records, records: [1]}}
+    8: stages.more: no step takes the rows that it reads: let a step change, reduce, join or rank them (`key_by`
+counts:; from: lines; read: {format: records, records: [1]}
+    4: stages.counts: `read` takes no rows of other steps: leave `from` out
+counts:; from: []; map: mine:same
+    5: stages.counts.from: name a step, or a list of steps
+my-counts: {from: lines, map: mine:same}
+    4: stages.my-counts: the name of a step has up to 64 ASCII letters (A to Z, a to z), digits and `_`, and
+1: {from: lines, map: mine:same}
+    1: stages.1: the name of a step has up to 64
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: {from: lines, map: mine:same}
+    4: stages.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: the name of
+coordinator: {from: lines, map: mine:same}
+    4: stages.coordinator: tasks of dpa itself are named 'coordinator': give the step another name
+counts:; from: lines; map: mine:keep
+    6: stages.counts.map: test_steps.keep is marked `batch_filter`, which is for `filter`, not for `map`
+counts:; from: lines; filter: mine:renamed
+    6: stages.counts.filter: test_steps.renamed is marked `batch_mapper`, which is for `map` or `flat_map`, not for
+    `filter`
+counts:; from: lines; key_by: {use: mine:renamed}; reduce: count
+    6: stages.counts.key_by: test_steps.renamed is marked `batch_mapper`, which is for `map` or `flat_map`, not
+counts:; from: lines; key_by: word; reduce: mine:Visits
+    7: stages.counts.reduce: test_steps.Visits is a process: use `process` for it
+counts:; from: lines; key_by: word; process: mine:Marked
+    7: stages.counts.process: test_steps.Marked is a reducer: use `reduce` for it
+counts:; from: lines; map: mine:Pairs
+    6: stages.counts.map: test_steps.Pairs is a mapper of keys and values, which steps do not take: use `flat_map` for
+    it
+counts:; from: lines; key_by: {use: mine:same}; join: {with: lines}
+    6: stages.counts.key_by: a join is by columns: make one with `map` and name it
+counts:; from: lines; key_by: null; join: {with: lines}
+    6: stages.counts.key_by: a join is by columns: name one, or several
+counts:; from: lines; key_by: [word, user]; join: {with: lines, key_by: user}
+    7: stages.counts.join.key_by: a join needs as many columns of either side; these are word, user on the left side,
+    and user on the right one
+größe: {from: lines, map: mine:same}
+    4: stages.größe: the name of a step has up to 64 ASCII letters (A to Z, a to z), digits and `_`, and
+counts:; from: lines; key_by: word; join: {how: left}
+    7: stages.counts.join.with: is needed here
+counts:; from: lines; key_by: word; join: lines
+    7: stages.counts.join: Input should be a mapping of keys (broadcast_mb, how, key_by, value, with), not "lines"
+counts:; from: lines; key_by: word; top_k: {k: 1, by: word}
+    7: stages.counts.top_k.by: 'word' is what rows are grouped by, and the same in all rows of a key: name
+counts:; from: lines; key_by: word; reduce: count; write: {mode: overwrite}
+    4: stages.counts: `write` needs a `path`, or `use`; the rows of a result without `write` stay in memory
+counts:; from: lines; key_by: word; reduce: count; write: out/x | more: {from: lines, map: mine:same, write: out/x}
+    9: stages.more.write.path: out/x and out/x, of stages.counts.write.path, are one directory; name two
+counts:; from: lines; key_by: word; reduce: count; balance:;   strategy: halving;   tua: 1
+    10: stages.counts.balance.tua: unknown key; did you mean 'tau'? (known here: act_on_old_reports,
+counts:; from: lines; key_by: word; reduce: count || key: word
+    8: key: belongs to a job of one mapper and one reducer; beside `stages` write `stages.STEP.key_by`
+counts:; from: lines; map: mine:same; key_by: word
+    4: stages.counts: `map` has no use for `key_by`
+more: {read: {format: records, records: [1]}, testing: {slow_factor: [1, 2]}}
+    4: stages.more: `read` has no use for `testing`
+all:; from: lines; map: mine:same; limits: {batch_records: 5} | counts:; from: all; key_by: word; reduce: count
+    7: stages.all.limits: the step runs in the tasks before it: give it `parallelism`, or leave `limits` out
+counts:; from: lines; map: mine:same; grouping: key
+    7: stages.counts.grouping: `key` is by key, and rows have none here: leave it out, or use `shuffle`
+counts:; from: lines; map: mine:same; balance: adaptive
+    7: stages.counts.balance: moves keys, and rows have none here: leave it out
+counts:; from: lines; key_by: word; reduce: count; grouping: key; balance: halving
+    9: stages.counts.balance.strategy: `halving` redistributes the ring, which the grouping `key` does not use:
+counts:; from: lines; key_by: word; process: mine:Visits; grouping: shuffle
+    8: stages.counts.grouping: `shuffle` sends records of one key to several tasks, but test_steps.Visits is a process,
+    which must get all records of a key on one task: use `key` or `ring`
+counts:; from: lines; key_by: word; reduce: count; testing: {slow_factor: [1, 2]}
+    8: stages.counts.testing: slow_factor needs a factor for each task, or none at all, not 2 for 4 tasks
+counts:; from: lines; key_by: wrod; reduce: count
+    6: stages.counts.key_by: the step 'lines' has no column 'wrod'; it has word, user
+counts:; from: lines; key_by: user; value: wrod; reduce: count
+    7: stages.counts.value: the step 'lines' has no column 'wrod'; it has word, user
+counts:; from: lines; key_by: word; reduce: count | top: {from: counts, top_k: {k: 3, by: cuont}}
+    8: stages.top.top_k: ranks by the column 'cuont', and the columns are word, count
+counts:; from: lines; key_by: word; join: {with: lines, value: x}
+    7: stages.counts.join.value: the step 'lines' has no column 'x'; it has word, user
+counts:; from: lines; key_by: word; reduce: count | more:; from: counts; key_by: user; reduce: count
+    10: stages.more.key_by: the step 'counts' has no column 'user'; it has word, count
+counts:; from: lines; key_by: word; join: {with: lines, key_by: name}
+    7: stages.counts.join.key_by: the step 'lines' has no column 'name'; it has word, user
+counts:; from: lines; key_by: word; reduce: sum
+    7: stages.counts.reduce: dpa.aggregates.Sum reads the column 'value', and the columns of the values are user;
+"""
+"""Steps, in which `; ` begins a line, ` | ` another step and ` || ` a section; and below each what is said of it."""
 
 
-@pytest.mark.parametrize(("text", "line"), ERRORS.values(), ids=ERRORS)
-def test_one_line_says_where_what_is_wrong_and_what_would_be_right_of(opened, tmp_path, text: str, line: str) -> None:
+@pytest.mark.parametrize("case", re.split(r"\n(?=\S)", ERRORS.strip()))
+def test_one_line_says_where_what_is_wrong_and_what_would_be_right_of(opened, tmp_path, case: str) -> None:
+    steps, *said = case.split("\n    ")
     with pytest.raises(ConfigError) as error:
-        opened(text)
+        opened("  " + steps.replace("; ", "\n    ").replace(" || ", "\n").replace(" | ", "\n  ") + "\n")
     message = str(error.value).replace(f"{__name__}.", "test_steps.")
     assert len(message.splitlines()) == 1
-    assert message.startswith(f"{tmp_path}/job.yaml:{line.replace('DIR', str(tmp_path))}"), message
+    assert message.startswith(f"{tmp_path}/job.yaml:{' '.join(said)}"), message
 
 
 @pytest.mark.parametrize("stages", ["", "  a: {from: a, map: mine:same}\n"])
@@ -441,17 +334,11 @@ def test_a_directory_that_is_not_empty_is_refused_with_the_key_to_change(opened,
         ("key: word\nreducer: mine:Visits", "3: reducer: <test_steps.Visits object"),
         ("key: word", "reducer: a job needs a reducer: `package.module:Name`, or one of count, sum"),
         ("key: word\nreducer: mine:Marked", "balance.strategy: a redistributed key has states on several tasks"),
-        (
-            "key: word\nreducer: count\ntesting: {slow_factor: [1, 5]}",
-            "4: testing: slow_factor needs a factor for each task, or none at all, not 2 for 4 tasks",
-        ),
-        (
-            "key: word\nreducer: count\nelastic: {min_tasks: 5}",
-            "4: elastic: the stage begins with 4 tasks, not between",
-        ),
+        ("key: word\nreducer: count\ntesting: {slow_factor: [1, 5]}", f"4: testing: {FACTORS}"),
+        ("key: word\nreducer: count\nelastic: {min_tasks: 5}", "4: elastic: the stage begins with 4 tasks, not"),
     ],
 )
-def test_a_job_of_one_mapper_and_one_reducer_is_told_its_own_keys(opened, text: str, line: str) -> None:
+def test_a_job_of_one_mapper_and_one_reducer_hears_of_its_own_keys(opened, text: str, line: str) -> None:
     with pytest.raises(ConfigError) as error:
         opened(text, head=SMALL)
     assert f"job.yaml:{line}" in str(error.value) or f"job.yaml: {line}" in str(error.value)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dpa.driver.summary import with_figures
+from dpa.driver.summary import Stopwatch, with_figures
 from dpa.execution.key_stats import KeyStats
 from dpa.measure.latency import LatencySketch
 from dpa.measure.load import Traffic
@@ -49,7 +49,6 @@ SECONDS = Seconds(0.0, 0.0, 2.0, 0.0, 0.0, 2.0)
 
 
 def share(states: int) -> TaskOutput:
-    """Of a reducer with two keys in its result."""
     return TaskOutput(2, states, (), STATS, None)
 
 
@@ -82,9 +81,14 @@ def report(
     return built(snapshot, KEYED, shares=shares)
 
 
-@pytest.mark.parametrize("aggregation", [None, AggregationStats()])
-def test_replication_is_states_by_keys(aggregation: AggregationStats | None) -> None:
-    assert report(aggregation).main.grouping.replication == 1
+def test_replication_is_states_by_keys_and_unknown_once_states_have_moved_or_windows_were_closed() -> None:
+    for aggregation, replication in ((None, 1), (AggregationStats(), 1), (AggregationStats(2, 0.1, 3), None)):
+        assert report(aggregation).main.grouping.replication == replication
+    assert report(event_time=EventTimeStats(9)).main.grouping.replication == 1
+    stage = report(event_time=EventTimeStats(9_000_000, 5_000_000)).main
+    assert stage.grouping.replication is None
+    [fact] = [fact for fact in facts(stage, "ok") if fact.name == "windows"]
+    assert (fact.value, fact.remark) == ("closed up to 1970-01-01 00:00:05", "event time 1970-01-01 00:00:09")
 
 
 def test_the_time_of_a_record_is_divided_over_all_edges_that_enter_a_stage() -> None:
@@ -105,23 +109,6 @@ def test_the_time_of_a_record_is_divided_over_all_edges_that_enter_a_stage() -> 
     assert report().main.record_times is None, "nobody has measured any"
 
 
-def test_replication_is_unknown_once_an_epoch_has_moved_states() -> None:
-    assert report(AggregationStats(2, 0.1, 3)).main.grouping.replication is None
-
-
-def test_replication_is_unknown_once_windows_were_closed_which_the_facts_say() -> None:
-    assert report(event_time=EventTimeStats(9)).main.grouping.replication == 1
-    stage = report(event_time=EventTimeStats(9_000_000, 5_000_000)).main
-    assert stage.grouping.replication is None
-    [fact] = [fact for fact in facts(stage, "ok") if fact.name == "windows"]
-    assert (fact.value, fact.remark) == ("closed up to 1970-01-01 00:00:05", "event time 1970-01-01 00:00:09")
-
-
-def test_parts_of_the_keys_are_moved_by_those_that_feed_a_stage() -> None:
-    grouping = report().main.grouping
-    assert (grouping.kind, grouping.moved) == ("key", 3)
-
-
 @pytest.mark.parametrize(("initial_load", "static"), [((2, 2), 0.0), ((4, 0), 1.0), ((), None)])
 def test_the_static_skew_is_that_of_the_load_by_the_first_table_where_it_is_known(
     initial_load: tuple[int, ...], static: float | None
@@ -135,6 +122,9 @@ def test_records_are_summed_over_the_tasks_of_a_stage_and_over_stages() -> None:
     assert found[REDUCER].records == RecordCounts(processed=4)
     assert found.records == RecordCounts(4, 4, 4, 4, 0)
     assert found.records_per_second == 2
+    source, grouping = found[MAPPER], found.main.grouping
+    assert (source.kind, source.skew, source.grouping, source.output) == ("source", None, None, None)
+    assert (grouping.kind, grouping.moved) == ("key", 3), "those that feed a stage move parts of the keys"
 
 
 def test_a_stage_has_the_span_in_which_it_processed_and_the_tasks_that_it_had_at_the_end() -> None:
@@ -144,11 +134,6 @@ def test_a_stage_has_the_span_in_which_it_processed_and_the_tasks_that_it_had_at
     stages += (StageSnapshot(REDUCER, "draining", tasks, began=0.4),)
     found = built(Snapshot("failed", 2.0, 0, stages, ((MAPPER, REDUCER),), steps=(step,)))
     assert [(stage.began, stage.ended, stage.present) for stage in found.stages] == [(0.1, 1.5, 1), (0.4, None, 1)]
-
-
-def test_a_source_has_no_skew_and_no_grouping() -> None:
-    found = report()[MAPPER]
-    assert (found.kind, found.skew, found.grouping, found.output) == ("source", None, None, None)
 
 
 def test_shares_of_the_time_are_means_over_the_tasks_and_at_most_all_of_it() -> None:
@@ -187,16 +172,10 @@ def test_a_task_is_judged_by_the_time_in_which_it_took_part() -> None:
     assert (found.main.load.busy, found.main.load.busiest) == (1.0, 1.0)
     assert (found.main.skew.dpa, found.main.skew.static) == (0.0, 0.0)
     assert "its busiest task, 0, is busy 100% of the time, the average 100%" in found.bottleneck.reason
-
-
-def test_whoever_came_late_and_got_more_than_its_part_makes_a_stage_uneven() -> None:
-    found = grown(first=400, second=400)
-    assert found.main.skew.dpa == pytest.approx((400 - 200) / (800 - 200))
-
-
-def test_the_mean_of_a_stage_that_shrank_is_not_above_its_busiest_task() -> None:
-    found = grown(lives=(Life(), Life(0.0, 1.0, 0, 400)), members=(0,))
-    assert found.main.load.busy <= found.main.load.busiest
+    late = grown(first=400, second=400)  # one that came late got more than its part
+    assert late.main.skew.dpa == pytest.approx((400 - 200) / (800 - 200))
+    shrunk = grown(lives=(Life(), Life(0.0, 1.0, 0, 400)), members=(0,))
+    assert shrunk.main.load.busy <= shrunk.main.load.busiest
 
 
 def test_the_records_of_a_task_that_moved_are_held_to_the_even_share_of_both() -> None:
@@ -233,30 +212,24 @@ def fan_out() -> Snapshot:
     return Snapshot("done", 2.0, 0, stages, edges)
 
 
-def test_an_edge_has_the_records_that_were_emitted_on_it_and_one_that_holds_up_its_sender_is_marked() -> None:
-    assert built(fan_out()).edges == (
+def test_an_edge_that_holds_up_its_sender_is_marked_and_the_bottleneck_found_from_the_shares() -> None:
+    found = built(fan_out())
+    assert found.edges == (
         EdgeReport("read", "left", 10, blocked=True),
         EdgeReport("left", "right", 4),
         EdgeReport("read", "right", 14),
     )
+    assert (found.bottleneck.kind, found.bottleneck.stage) == ("stage", "left")
+    assert "read, which feeds it, is blocked 50% of the time" in found.bottleneck.reason
 
 
-def test_the_bottleneck_is_found_from_the_busy_and_blocked_shares() -> None:
-    found = built(fan_out()).bottleneck
-    assert (found.kind, found.stage) == ("stage", "left")
-    assert "read, which feeds it, is blocked 50% of the time" in found.reason
-
-
-def test_comparisons_of_several_stages_are_summed_up_and_their_differences_named() -> None:
+def test_comparisons_of_several_stages_are_summed_up_and_results_known_though_no_task_started() -> None:
     left = StageReport("left", "operator", reference=ReferenceReport(True, True, 3))
     right = StageReport("right", "operator", reference=ReferenceReport(True, False, 4, ("a: 1, reference 2",)))
     assert built(fan_out(), left).reference == left.reference
     both = ReferenceReport(True, False, 7, ("right: a: 1, reference 2",))
     assert built(fan_out(), left, right).reference == both
     assert built(fan_out()).reference == ReferenceReport()
-
-
-def test_of_a_job_in_which_no_task_started_its_results_are_known() -> None:
     output = OutputReport(unpublished="/data/out")
     found = built(None, replace(KEYED, output=output), status="failed")
     assert (found.main.output, found.records, found.edges) == (output, RecordCounts(), ())
@@ -284,3 +257,26 @@ def test_what_tasks_used_and_sent_is_reported_by_task_and_by_pair_of_stages() ->
     use.pop(reader)  # of a job that failed before its first task could say anything
     found = built(fan_out(), status="failed", use=use)
     assert found.traffic[0] == TrafficReport("read", "left", 1, 1, 50, ((0, 0), (50, 0)))
+
+
+def stopwatch(*entered: tuple[float, str | None, float], now: float) -> Stopwatch:
+    """One that began at 100, entered phases at these times, each begun some seconds ago, and is at `now`."""
+    times = iter([100.0, *(at for at, _, _ in entered)])
+    watch = Stopwatch(lambda: next(times, now))
+    for _, phase, ago in entered:
+        watch.enter(phase, ago)
+    return watch
+
+
+def test_a_phase_ends_where_the_next_one_begins_also_if_it_began_a_while_ago_but_no_sooner_than_that_before_it() -> (
+    None
+):
+    watch = stopwatch((101.0, "load", 0.0), (103.0, "startup", 0.0), (108.0, "stream", 1.0), now=110.0)
+    expected = Seconds(load=2.0, startup=4.0, stream=3.0, total=10.0)
+    assert watch.seconds() == expected
+    assert watch.seconds() == expected, "asking changed the answer"
+    watch = stopwatch((100.0, "startup", 0.0), (101.0, "stream", 60.0), now=102.0)
+    assert watch.seconds() == Seconds(startup=0.0, stream=2.0, total=2.0)
+    watch = stopwatch((100.0, "merge", 0.0), (101.0, None, 0.0), now=105.0)  # time between phases belongs to none
+    watch.correct(merge=0.5)
+    assert watch.seconds(first_record=100.25) == Seconds(merge=0.5, total=5.0, first_record=0.25)

@@ -6,11 +6,7 @@ import pytest
 from dpa import Flow, Job, session
 from dpa.errors import ConfigError, TableError
 
-SALES = pa.table({"country": ["DE", "FR", "DE"], "cents": [5, 7, 1], "weight": [0.5, 1.5, 2.5]})
-
-
-def planned(flow: Flow, step: str) -> str:
-    return flow.forecast().config["stages"][step]["reference"]["sql"]
+SALES = pa.table({"country": ["DE", "FR", "DE"], "cents": [5, 7, 1], "weight": [0.5, 1.5, 2.5], "at": [0, 1, 2]})
 
 
 def test_the_plan_shows_the_query_of_a_flow() -> None:
@@ -18,7 +14,7 @@ def test_the_plan_shows_the_query_of_a_flow() -> None:
     sums = flow.read(SALES).key_by("country").reduce({"use": "sum", "args": {"column": "cents"}}, name="sums")
     sums.top_k(2, by="cents", name="best").reference("auto")
     ranked = "row_number() OVER (ORDER BY `cents` DESC, `country` NULLS LAST)"
-    assert planned(flow, "best") == (
+    assert flow.forecast().config["stages"]["best"]["reference"]["sql"] == (
         "WITH `sums` AS (\n"
         "  SELECT `country`, sum(`cents`) AS `cents` FROM `read` GROUP BY `country`\n"
         "), `best` AS (\n"
@@ -26,9 +22,6 @@ def test_the_plan_shows_the_query_of_a_flow() -> None:
         "FROM `sums` WHERE `cents` IS NOT NULL) WHERE `rank` <= 2\n"
         ")\nSELECT * FROM `best`"
     )
-
-
-def test_the_plan_shows_the_query_of_a_job_without_a_mapper() -> None:
     job = Job(input=SALES, key="country", reducer={"use": "mean", "args": {"column": "weight"}}, reference="auto")
     assert "avg(`weight`) AS `weight` FROM `mapper` GROUP BY `country`" in job.forecast().config["reference"]["sql"]
 
@@ -36,27 +29,21 @@ def test_the_plan_shows_the_query_of_a_job_without_a_mapper() -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda rows: rows.map(lambda row: row, name="some"), "the step 'some': calls .*<lambda>"),
-        (lambda rows: rows.key_by(lambda row: 1).reduce("count", name="some"), "the step 'some': calls .*<lambda>"),
-        (lambda rows: rows.key_by("country").reduce(max, name="some"), "the step 'some': folds by builtins.max"),
-        (
-            lambda rows: rows.key_by("country").reduce("distinct", name="some"),
-            "the step 'some': dpa.aggregates.Distinct",
-        ),
+        (lambda rows: rows.map(lambda row: row, name="some"), "calls .*<lambda>"),
+        (lambda rows: rows.key_by(lambda row: 1).reduce("count", name="some"), "calls .*<lambda>"),
+        (lambda rows: rows.key_by("country").reduce(max, name="some"), "folds by builtins.max"),
+        (lambda rows: rows.key_by("country").reduce("distinct", name="some"), "dpa.aggregates.Distinct"),
+        (lambda rows: rows.window(session("1m"), name="some"), "makes sessions"),
     ],
 )
 def test_a_step_without_a_counterpart_is_named(make, why) -> None:
     flow = Flow()
-    make(flow.read(SALES)).reference("auto")
-    with pytest.raises(ConfigError, match=f"stages.some.reference.sql: {why}"):
-        flow.forecast()
-
-
-def test_sessions_are_refused() -> None:
-    flow = Flow()
-    rows = flow.read(pa.table({"at": pa.array([1], pa.timestamp("us"))}), time="at").window(session("1m"))
-    rows.key_by("at").reduce("count").reference("auto")
-    with pytest.raises(ConfigError, match="the step 'window': makes sessions"):
+    rows = make(flow.read(SALES, time={"column": "at", "unit": "s"}))
+    if "sessions" in why:
+        rows.key_by("country").reduce("count", name="all").reference("auto")
+    else:
+        rows.reference("auto")
+    with pytest.raises(ConfigError, match=rf"stages\.(some|all)\.reference.sql: the step 'some': {why}"):
         flow.forecast()
 
 

@@ -1,19 +1,29 @@
-"""Why epochs of a stream are not verified, before Spark is asked; and which rows of the input it would read."""
+"""Why epochs of a stream are not verified, before Spark is asked; which rows of the input it would read; and what a
+reference is compared without where a reducer has failed on records."""
 
+from __future__ import annotations
+
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from dpa import Job
+from dpa import Flow, Job, Reducer, session, tumbling
+from dpa.driver.outputs import in_memory
+from dpa.driver.reference import LeftOut
 from dpa.driver.verification import Verified, verified
 from dpa.errors import ConfigError, DpaError
 from dpa.protocol.checkpoint_format import written
+from dpa.protocol.plan import RunHooks
 from dpa.sinks.epoch_log import EpochLog
 from dpa.sinks.objects import ResultFiles
 from dpa.sinks.sink import EpochLogOptions, Target
 from dpa.sources.splits import MemorySplit
+from dpa.testing import LocalBackend
+from dpa.windows.options import Windows
+from experiments.harness import plan_of
 from tests.unit.output_samples import publishing
 
 SECOND = 1_000_000
@@ -117,3 +127,52 @@ def test_a_log_needs_epochs_and_a_reference_that_waits_for_it_a_log(tmp_path: Pa
         Job(**given, reference={"sql": "SELECT 1", "at_end": False}).check()
     with pytest.raises(ConfigError, match=r"epoch_log: gs://x: name a directory, or s3://BUCKET/PREFIX"):
         Job(**given, epoch_log="gs://x", checkpoint={"path": str(tmp_path / "saved")}).check()
+
+
+class MindsThree(Reducer[int, int]):
+    """Without `merge`."""
+
+    def zero(self) -> int:
+        return 0
+
+    def reduce(self, state: int, value: int) -> int:
+        if value == 3:
+            raise ValueError("not this one")
+        return state + value
+
+
+class MindsThreeOfParts(MindsThree):
+    """With it."""
+
+    def merge(self, left: int, right: int) -> int:
+        return left + right
+
+
+FIRST = (datetime(1970, 1, 1, 0, 0, 0), datetime(1970, 1, 1, 0, 0, 10))
+"""The window of the dead record."""
+
+CASES: dict[str, tuple[Reducer[int, int], Windows | None, Any, list[int]]] = {
+    "a window that the key has": (MindsThreeOfParts(), tumbling(10), (1, *FIRST), [2, 5, 9]),
+    "a window that the key lacks": (MindsThree(), tumbling(10), (1,), [2, 9]),
+    "sessions": (MindsThreeOfParts(), session(5), (1,), [2, 9]),
+    "no window": (MindsThree(), None, (1,), [11]),
+}
+"""The reducer, the windows, the parts of the key, and what is left of the results."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_of_a_dead_records_key_are_left_out(name: str, tmp_path: Path) -> None:
+    reducer, windows, parts, left = CASES[name]
+    at = pa.array([second * 1_000_000 for second in (0, 4, 8, 20, 1, 20)], pa.timestamp("us"))
+    rows = pa.table({"word": [1, 1, 1, 1, 2, 2], "n": [1, 3, 5, 5, 2, 9], "at": at})
+    flow = Flow("sums", on_error="dead_letter", dead_letters=str(tmp_path / "dead"))
+    stream = flow.read(rows, name="rows", time="at")
+    stream = stream if windows is None else stream.window(windows)
+    stream.key_by("word", value="n").reduce(reducer, name="sums")
+    job = flow.job()
+    outcome = LocalBackend().run(plan_of(job), RunHooks())
+    step = next(step for step in job.spec.steps if step.name == "sums")
+    found = LeftOut.of(step, job.spec.steps, outcome)
+    assert (found.keys, found.records, found.why_not) == ({parts}, 1, None)
+    own = found.without_keys(in_memory(outcome, "sums"), step)
+    assert sorted(own["value"].to_pylist()) == left

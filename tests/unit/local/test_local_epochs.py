@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from word_counts import Warned, counting
 
-from dpa import Feed, Flow, Generator, Job, Page, Process, Reducer, epochs, results, session, tumbling
+from dpa import Feed, Flow, Generator, Job, Page, Reducer, epochs, results, session, tumbling
 from dpa.aggregates import Count
 from dpa.checkpoints import CheckpointStore
 from dpa.errors import ConfigError, JobFailedError
@@ -57,17 +57,11 @@ def test_results_are_published_while_the_job_runs(mode: str, tmp_path: Path) -> 
         assert counted(found.table) == Counter(WORDS)
 
 
-def test_partial_results_are_published_in_a_directory_of_their_own(tmp_path: Path) -> None:
+def test_a_function_is_given_changes_by_epoch() -> None:
     given: list[int] = []
-    made = job(tmp_path, output=[{}, so_far(tmp_path / "partial")])
-    assert counted(made.run(backend=TENTH).table()) == Counter(WORDS)
-    found = results(tmp_path / "partial")
-    assert found.epoch >= 7 and 0 < sum(counted(found.table).values()) <= len(WORDS)
     flow = Flow("given")
-    rows = flow.read(pa.table({"word": WORDS}))
-    rows.key_by("word").reduce("count", name="counts").results(
-        lambda rows, epoch: given.append(epoch), publish="changes", every=1
-    )
+    counts = flow.read(pa.table({"word": WORDS})).key_by("word").reduce("count", name="counts")
+    counts.results(lambda rows, epoch: given.append(epoch), publish="changes", every=1)
     flow.run(backend=TENTH)
     assert given == sorted(given) and len(given) > 20
 
@@ -162,34 +156,7 @@ def test_windows_are_closed_while_the_job_runs_and_late_records_are_left_out(tmp
     assert sum(counts) == 105, "the job ends before a second has passed: no window is closed early"
 
 
-class Waits(Process):
-    """Gives a word once ten seconds of event time have passed without it."""
-
-    def zero(self) -> dict[str, Any]:
-        return {}
-
-    def process(self, key: str, state: dict[str, Any], value: Any) -> Any:
-        return {"due": value + timedelta(seconds=10)}, []
-
-    def timer(self, key: str, state: dict[str, Any]) -> datetime | None:
-        return state.get("due")
-
-    def on_time(self, key: str, state: dict[str, Any], time: datetime) -> Any:
-        return None, [{"word": key, "time": time}]
-
-
-def test_timers_are_due_while_the_job_runs(tmp_path: Path) -> None:
-    flow = Flow("words")
-    rows = pa.table({"word": ["a", *["b"] * 99], "at": timed()["at"]})
-    flow.read(rows, time={"column": "at", "out_of_order": 0}).key_by("word").process(Waits(), name="waits").write(
-        tmp_path / "out", publish="final"
-    )
-    flow.run(backend=TENTH)
-    found = results(tmp_path / "out")
-    assert found.epoch > 1 and sorted(found.table["word"].to_pylist()) == ["a", "b"]
-
-
-def test_the_same_rows_give_the_same_epochs_each_time(tmp_path: Path) -> None:
+def test_the_same_rows_give_the_same_epochs_each_time_which_are_logged(tmp_path: Path) -> None:
     found = []
     for name in ("one", "other"):
         output = {"path": str(tmp_path / name), "publish": {"mode": "changes", "every": 1}}
@@ -198,15 +165,9 @@ def test_the_same_rows_give_the_same_epochs_each_time(tmp_path: Path) -> None:
         log = epochs(tmp_path / f"log of {name}")
         found.append((changes.to_pydict(), log.select(["epoch", "read", "unread"]).to_pydict()))
     assert found[0] == found[1]
-
-
-def test_epochs_are_logged(tmp_path: Path) -> None:
-    output, log = {"path": str(tmp_path / "out"), "publish": {"mode": "changes", "every": 1}}, tmp_path / "log"
-    job(tmp_path, output=output, epoch_log=str(log)).run(backend=TENTH)
-    found = epochs(log)
-    assert found["epoch"].to_pylist() == [*range(1, results(tmp_path / "out").epoch + 1)]
-    assert found["read"].to_pylist() == sorted(found["read"].to_pylist())
-    assert found["read"].to_pylist()[-1] == len(WORDS) and found["is_last"].to_pylist()[-1]
+    assert log["epoch"].to_pylist() == [*range(1, results(tmp_path / "other").epoch + 1)]
+    assert log["read"].to_pylist() == sorted(log["read"].to_pylist())
+    assert log["read"].to_pylist()[-1] == len(WORDS) and log["is_last"].to_pylist()[-1]
 
 
 def picky(row: dict[str, Any]) -> list[tuple[str, int]]:
@@ -270,11 +231,8 @@ def test_an_open_input_is_polled_and_ends_where_nothing_more_has_come(tmp_path: 
     assert sorted(found.table["n"].to_pylist()) == [*range(50)] and found.epoch > 2
 
 
-def test_a_row_takes_some_time() -> None:
+def test_a_row_takes_some_time_and_what_user_code_raises_is_raised_as_it_is() -> None:
     with pytest.raises(ValueError, match="row_seconds must be more than 0, not 0"):
         LocalBackend(row_seconds=0)
-
-
-def test_what_user_code_raises_is_raised_as_it_is() -> None:
     with pytest.raises(JobFailedError, match="not this one"):
         Job(input=[{"word": "a", "n": 999}], mapper=picky, reducer="count").run(backend=LocalBackend())
