@@ -14,6 +14,9 @@ from typing import Any
 ON_A_CLUSTER = {**os.environ, "RAY_AUTH_MODE": "token"}
 """The environment of programs that share a cluster: this process may have imported Ray already, with another token."""
 
+PATIENCE = 600.0
+"""Seconds after which a test says that what it waits for never comes: no machine that is only busy takes as long."""
+
 
 def python_path() -> str:
     """By which programs import what tests do, and the modules beside them."""
@@ -35,14 +38,14 @@ def begun(program: str, directory: Path, *words: str, **variables: str) -> subpr
 
 def printed(program: subprocess.Popen[str], *, is_quiet: bool = True) -> Any:
     """The JSON that is the last line that a program prints, once it has ended well."""
-    output, errors = program.communicate(timeout=300)
+    output, errors = program.communicate(timeout=PATIENCE)
     assert program.returncode == 0 and not (is_quiet and errors), errors
     return json.loads(output.splitlines()[-1])
 
 
-def wait_until(is_so: Callable[[], object], seconds: float = 120, pause: float = 0.05) -> None:
+def wait_until(is_so: Callable[[], object], pause: float = 0.05) -> None:
     """Wait until something is so, as it must be after some time."""
-    until = time.monotonic() + seconds
+    until = time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < until, is_so
         time.sleep(pause)

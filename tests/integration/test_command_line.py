@@ -16,6 +16,7 @@ from typing import TypeAlias
 import pytest
 from click.testing import Result
 from executors_for_tests import children
+from programs_for_tests import PATIENCE
 from typer.testing import CliRunner
 
 from dpa import results
@@ -42,7 +43,7 @@ def command(*arguments: str) -> list[str]:
 def run(*arguments: str, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
     variables = {**os.environ, **environment}
     return subprocess.run(
-        command(*arguments), cwd=cwd, env=variables, capture_output=True, text=True, timeout=180, check=False
+        command(*arguments), cwd=cwd, env=variables, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 
@@ -119,7 +120,7 @@ def test_a_failing_executor_gives_status_1_and_its_last_events_can_be_repeated_w
     tasks = ["coordinator-0", "load-balancer-0", "mapper-0", "reducer-0", "reducer-1"]
     assert [file.name for file in files] == [f"{task}.events" for task in tasks]
     replay = [sys.executable, "-m", "dpa.replay", *map(str, files)]
-    repeated = subprocess.run(replay, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    repeated = subprocess.run(replay, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert repeated.returncode == 0, repeated.stdout + repeated.stderr
     assert "coordinator did the same, and is failed" in repeated.stdout
     assert "mapper 0 did the same" in repeated.stdout
@@ -225,7 +226,7 @@ def test_a_hangup_while_actors_start_leaves_no_process_and_no_output(started: St
 def test_a_quit_while_spark_and_ray_start_side_by_side_leaves_no_process(started: Started) -> None:
     endless = "SELECT string(id) AS value FROM range(0, 1L << 50, 1, 200)"
     process = started("load", f"input={{format: sql, query: '{endless}', views: {{}}}}")
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while "gcs_server" not in _names(process.pid) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGQUIT)
@@ -241,7 +242,7 @@ def test_ctrl_c_leaves_the_last_complete_epoch_and_nothing_else(started: Started
         "output=[{}, {path: so-far, publish: {mode: table, every: 0.25}}]",
         "limits={batch_records: 5, quantum_records: 5, in_flight_records: 20, split_records: 5}",
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
         with suppress(TableError):  # no epoch is complete yet
@@ -258,14 +259,14 @@ def test_the_death_of_rays_control_store_fails_the_job_soon_and_leaves_no_proces
     process = started("stream")
     store = _names(process.pid)["gcs_server"]
     os.kill(store, signal.SIGKILL)
-    output, rest = process.communicate(timeout=120)
+    output, rest = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, rest
     assert "Ray's gcs_server has ended, killed by signal 9" in output
     assert "Traceback" not in output + rest
 
 
 def _require_interrupted(process: "subprocess.Popen[str]") -> None:
-    rest = process.communicate(timeout=150)[1]
+    rest = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 130, rest
     assert "interrupted" in rest
     assert "Traceback" not in rest

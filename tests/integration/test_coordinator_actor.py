@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import ray
+from programs_for_tests import PATIENCE
 
 from dpa._util.outages import HERE
 from dpa.errors import ProtocolError
@@ -117,7 +118,7 @@ def test_tasks_are_ended_though_others_start_between_the_wish_and_the_deed(begun
         coordinator.work(stop)
         with pytest.raises(ray.exceptions.ActorDiedError):
             for _ in range(600):  # Ray ends it soon
-                ray.get(handles[leaving].known.remote(), timeout=30)
+                ray.get(handles[leaving].known.remote(), timeout=PATIENCE)
                 time.sleep(0.05)
         assert ray.get(handles[staying].known.remote()) == {coming}
         assert ray.get(handles[coming].known.remote()) == {staying, coming}

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs_for_tests import PATIENCE
 from typer.testing import CliRunner
 
 from dpa.command import app
@@ -69,7 +70,7 @@ def opened(job: Job | None = None, name: str = "job", **config: Any) -> Iterator
 def asked(door: Door, path: str, *, token: str | None = None, body: Any = None, **headers: str) -> tuple[int, str]:
     """The status and text of an answer."""
     place, _, known = str(door.address).partition("/#token=")
-    connection = HTTPConnection(place.removeprefix("http://"), timeout=30)
+    connection = HTTPConnection(place.removeprefix("http://"), timeout=PATIENCE)
     if token != "":
         headers["Authorization"] = f"Bearer {token or known}"
     method = "GET" if body is None else "POST"
@@ -96,7 +97,7 @@ def processes(driver: int = os.getpid()) -> list[int]:
 def events(door: Door) -> Iterator[tuple[str, Any]]:
     """Those of a page."""
     place, _, token = str(door.address).partition("/#token=")
-    connection = HTTPConnection(place.removeprefix("http://"), timeout=30)
+    connection = HTTPConnection(place.removeprefix("http://"), timeout=PATIENCE)
     connection.request("GET", "/events", headers={"Authorization": f"Bearer {token}"})
     response, event = connection.getresponse(), ""
     while line := response.readline().decode().strip("\n"):
@@ -183,7 +184,7 @@ def test_bytes_that_are_no_http_and_requests_that_are_too_long_change_nothing() 
     with opened() as door:
         port = int(str(door.address).split(":")[2].partition("/")[0])
         for sent in (b"\0" * 100, b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 10_000, b"POST /control HTTP/1.1\r\n"):
-            with socket.create_connection(("127.0.0.1", port), timeout=30) as stranger:
+            with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as stranger:
                 stranger.sendall(sent)
         assert asked(door, "/control", body={"scale": "x" * 100_000})[0] == 413
         assert asked(door, "/view")[0] == 200
@@ -421,7 +422,7 @@ def test_a_door_to_other_machines_has_tls_and_one_for_this_machine_too(tmp_path:
         assert RunningJob.find("job").cancel() == "answer 1"
         port, _, token = str(door.address).split(":")[2].partition("/#token=")
         context = ssl.create_default_context(cafile=pair["certificate"])
-        connection = HTTPSConnection("localhost", int(port), context=context, timeout=30)
+        connection = HTTPSConnection("localhost", int(port), context=context, timeout=PATIENCE)
         connection.request("GET", "/view", headers={"Authorization": f"Bearer {token}"})
         assert connection.getresponse().status == 200
     with pytest.raises(ConfigError, match=r"door.certificate: .* are no certificate and its key in PEM"):

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import ray
+from programs_for_tests import PATIENCE
 
 from dpa._util.outages import HERE
 from dpa.errors import ProtocolError
@@ -60,14 +61,14 @@ def test_processes_that_are_still_being_started_are_taken_behind_those_that_are_
         assert [process.node for process in kept.taken] == [ray.get_runtime_context().get_node_id()]
         assert not starting.is_up
         (tmp_path / "gate").touch()
-        assert ray.get(starting.handle.reset.remote(2), timeout=60).pid
+        assert ray.get(starting.handle.reset.remote(2), timeout=PATIENCE).pid
 
 
 def test_a_process_that_has_died_while_it_was_started_is_not_taken(tmp_path: Path) -> None:
     with two_of_a_kind(tmp_path / "gate") as (starting, up):
         ray.kill(starting.handle)
         with pytest.raises(ray.exceptions.ActorDiedError):
-            ray.get(starting.greeted, timeout=60)
+            ray.get(starting.greeted, timeout=PATIENCE)
         another = KeptProcesses([starting], generation=1).actor(up.kind)
         assert another.handle not in (starting.handle, up.handle)
         ray.kill(another.handle)
@@ -78,7 +79,7 @@ def test_a_process_that_becomes_a_task_for_long_is_not_one_that_starts(tmp_path:
     with two_of_a_kind(tmp_path / "gate") as (_, up):
         up.handle.wait_for.remote(str(tmp_path / "never"))
         later = replace(up, greeted=up.handle.greet.options(concurrency_group="watch").remote())
-        ray.get(later.greeted, timeout=60)
+        ray.get(later.greeted, timeout=PATIENCE)
         another = KeptProcesses([later], generation=1).actor(up.kind)
         assert another.handle != up.handle
         ray.kill(another.handle)
@@ -90,7 +91,7 @@ def test_where_a_node_is_avoided_nothing_is_kept_that_may_be_starting_there(tmp_
         assert kept.actor(up.kind).handle == up.handle
         (tmp_path / "gate").touch()
         with pytest.raises(ray.exceptions.ActorDiedError):
-            ray.get(starting.handle.greet.remote(), timeout=60)
+            ray.get(starting.handle.greet.remote(), timeout=PATIENCE)
         elsewhere = replace(starting, avoided=frozenset({"another"}))
         assert not elsewhere.may_be_on({"another"}) and elsewhere.may_be_on({"another", "a third"})
         assert not replace(starting, node="one").may_be_on({"another"})

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs_for_tests import begun, has_ended, printed, python_path, wait_until
+from programs_for_tests import PATIENCE, begun, has_ended, printed, python_path, wait_until
 
 from dpa._util.lending import Lender, lent
 
@@ -155,7 +155,7 @@ def test_a_jvm_in_which_a_job_may_still_run_is_not_lent_again(borrowers: Borrowe
         used.append(int(busy.stdout.readline()))
         if how == "waits":
             busy.kill()
-        busy.communicate(timeout=120)
+        busy.communicate(timeout=PATIENCE)
         wait_until(lambda: has_ended(used[-1]))
     assert len({*used, borrowers.run(WHO)}) == 3
 
@@ -178,7 +178,7 @@ with session() as spark:
 def test_a_job_that_fails_leaves_its_jvm_and_of_two_at_once_one_has_it_and_the_other_its_own(
     borrowers: Borrowers,
 ) -> None:
-    output, errors = borrowers.begin(FAILS).communicate(timeout=120)
+    output, errors = borrowers.begin(FAILS).communicate(timeout=PATIENCE)
     assert "ParseException" in errors
     one, other, rows = borrowers.run(TWO, PRELUDE + WHO)
     assert one == int(output) == borrowers.kept != other

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from programs_for_tests import ON_A_CLUSTER
+from programs_for_tests import ON_A_CLUSTER, PATIENCE
 
 from experiments.otd.methods import METHODS, OTD
 
@@ -58,7 +58,7 @@ def cluster() -> Iterator[subprocess.Popen[str]]:
         yield process
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(timeout=120)
+        process.wait(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         check=False,
         cwd=Path(__file__).parents[2],
         env=ON_A_CLUSTER,
-        timeout=240,
+        timeout=PATIENCE,
     )
 
 
@@ -179,7 +179,7 @@ def test_tasks_move_to_other_nodes_while_the_job_runs_and_the_report_says_why(ad
         assert running.stderr is not None
         assert any(re.search(r" is \d+ now: less traffic between nodes", line) for line in running.stderr)
         (tmp_path / "go").touch()
-        _, warned = running.communicate(timeout=120)
+        _, warned = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, warned
     report = json.loads(found.read_text())
     changes = [change for stage in report["stages"] for change in stage["changes"]]
@@ -267,10 +267,10 @@ def test_who_reaches_the_cluster_can_ask_a_job_on_it_as_by_files_on_one_machine(
         env={**ON_A_CLUSTER, "TMPDIR": str(tmp_path / "temporary")},
     ) as running:
         asking = [sys.executable, "-c", ASKING, address, *requests]
-        done = subprocess.run(asking, capture_output=True, text=True, check=False, env=ON_A_CLUSTER, timeout=240)
+        done = subprocess.run(asking, capture_output=True, text=True, check=False, env=ON_A_CLUSTER, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
         listed, *answers, exported = done.stdout.splitlines()
-        said = running.communicate(timeout=120)[1]
+        said = running.communicate(timeout=PATIENCE)[1]
     assert f"asked-{running.pid} stream," in listed
     assert len(answers) == len(requests)
     for found, expected in zip(answers, requests.values(), strict=True):
@@ -296,7 +296,7 @@ def test_a_job_goes_on_without_a_machine_that_dies_with_all_its_tasks(
         order(cluster, "remove two")  # the cluster stays without it: the last tests
         assert any(" died: " in line for line in running.stderr)
         (tmp_path / "go").touch()
-        _, warned = running.communicate(timeout=120)
+        _, warned = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, warned
     report = json.loads(found.read_text())
     assert report["recoveries"][0]["node"] == "two"
@@ -311,7 +311,7 @@ def test_a_job_begins_where_ray_lives_though_ray_has_not_noticed_yet_that_it_end
     order(cluster, "kill_raylet three")
     words, found = ("--json", "--set", f"output.path={tmp_path / 'out'}"), tmp_path / "answer"
     with started(str(job_file), "--address", address, *words, answer=found) as running:
-        _, warned = running.communicate(timeout=120)
+        _, warned = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, warned
     report = json.loads(found.read_text())
     assert report["recoveries"] == []

@@ -14,7 +14,6 @@ import shlex
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,10 +22,12 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from programs_for_tests import PATIENCE, wait_until
 from ray._private.services import get_node_ip_address
 
 PAGE = (Path(__file__).parents[2] / "docs" / "production.md").read_text(encoding="utf-8")
 PROGRAMS = Path(sys.executable).parent
+PAUSE = 2  # seconds: what is asked may be a command, whose process takes a second of a processor
 HEAD_NODE = f"{0:056x}".replace("0", "f", 51)
 """By which Ray's fake provider knows the head."""
 
@@ -109,7 +110,7 @@ class Growing:
             stderr=subprocess.DEVNULL,
         )
         try:
-            self.until(lambda: self.run("ray", "job", "list", "--address", self.page).returncode == 0)
+            wait_until(lambda: self.run("ray", "job", "list", "--address", self.page).returncode == 0, PAUSE)
         except BaseException:
             self.__exit__()
             raise
@@ -123,16 +124,14 @@ class Growing:
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command, cwd=self.directory, env=self.environment, capture_output=True, text=True, check=False, timeout=120
+            command,
+            cwd=self.directory,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
         )
-
-    @staticmethod
-    def until(is_so: Any) -> None:
-        """Wait until something is so, which may never be for less than two minutes."""
-        end = time.monotonic() + 120
-        while not is_so():
-            assert time.monotonic() < end, is_so
-            time.sleep(2)  # what is asked may be a command, whose process takes a second of a processor
 
 
 @pytest.fixture(scope="module")
@@ -151,19 +150,18 @@ def test_a_stream_is_submitted_scaled_stopped_and_continued_as_the_page_says(clu
     for block in re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
         for line in block.splitlines():
             words = shlex.split(line.replace("HEAD:6379", cluster.address).replace("http://HEAD:8265", cluster.page))
-            said: list[str] = []
 
-            def is_done(words: list[str] = words, said: list[str] = said) -> bool:
+            def is_done(line: str = line, words: list[str] = words) -> bool:
                 done = cluster.run(*words)
-                said[:] = [done.stdout + done.stderr]
+                print(line, done.stdout, done.stderr, sep="\n")
                 return done.returncode == 0 and ("list" not in words or "stream" in done.stdout)
 
             if "control" in words:  # the job may not be that far yet
-                cluster.until(is_done)
+                wait_until(is_done, PAUSE)
             else:
-                assert is_done(), f"{line}\n{said[0]}"
+                assert is_done()
     report = cluster.directory / "report" / "report.json"
-    cluster.until(report.exists)
+    wait_until(report.exists, PAUSE)
     found = json.loads(report.read_text(encoding="utf-8"))
     assert found["status"] == "ok"
     nodes = {task["node"] for stage in found["stages"] for task in stage["tasks"]}

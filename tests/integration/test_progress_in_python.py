@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs_for_tests import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT), "DPA_BACKEND": "auto", "DPA_PROGRESS": "auto"}
@@ -66,7 +67,7 @@ class Kernel:
     def run(self, code: str) -> list[dict[str, Any]]:
         """What a cell displays: displays and their updates, and streams."""
         found: list[dict[str, Any]] = []
-        reply = self._client.execute_interactive(code, output_hook=found.append, timeout=60)
+        reply = self._client.execute_interactive(code, output_hook=found.append, timeout=PATIENCE)
         assert reply["content"]["status"] == "ok", reply["content"]
         return [each for each in found if each["msg_type"] in ("display_data", "update_display_data", "stream")]
 

@@ -13,6 +13,7 @@ import executors_for_tests as executors
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from programs_for_tests import PATIENCE
 
 from dpa import Flow, Job, session
 from dpa.aggregates import Sum
@@ -167,7 +168,7 @@ def test_what_is_wrong_with_a_query_or_spark_ends_a_job_that_runs_before_spark_d
     }
     (tmp_path / "job.yaml").write_text(json.dumps(asked), encoding="utf-8")
     command = [sys.executable, "-m", "dpa.run", "job.yaml"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False)
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode == 2 and "startup" in ended.stderr, ended.stderr
     assert re.search(f"reference.sql: {message}", ended.stderr), ended.stderr
     assert not (tmp_path / "out").exists()

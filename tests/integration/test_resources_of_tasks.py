@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs_for_tests import ON_A_CLUSTER
+from programs_for_tests import ON_A_CLUSTER, PATIENCE
 
 from dpa.errors import ConfigError
 
@@ -145,7 +145,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
         text=True,
         check=False,
         env=ON_A_CLUSTER,
-        timeout=240,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     answers: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])

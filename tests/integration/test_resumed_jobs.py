@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
-from programs_for_tests import ON_A_CLUSTER, wait_until
+from programs_for_tests import ON_A_CLUSTER, PATIENCE, wait_until
 from typer.testing import CliRunner
 
 from dpa import results
@@ -47,7 +47,7 @@ def wait_for(what: Callable[[], object], process: subprocess.Popen | None = None
         assert process is None or process.poll() is None, process.communicate()
         return what()
 
-    wait_until(is_so, 200)
+    wait_until(is_so)
 
 
 class Commands:
@@ -75,7 +75,7 @@ class Commands:
 
     @staticmethod
     def ended(process: subprocess.Popen) -> tuple[int, str, str]:
-        said, warned = process.communicate(timeout=200)
+        said, warned = process.communicate(timeout=PATIENCE)
         return process.returncode, said, warned
 
     def read(self) -> int:
@@ -108,7 +108,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         assert cluster.stdout is not None
         yield cluster.stdout.readline().strip()
     finally:
-        cluster.communicate(timeout=120)
+        cluster.communicate(timeout=PATIENCE)
 
 
 @pytest.fixture

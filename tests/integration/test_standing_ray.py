@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import ray  # noqa: F401 - brings psutil
-from programs_for_tests import wait_until
+from programs_for_tests import PATIENCE, wait_until
 
 import psutil  # isort: skip
 
@@ -98,7 +98,7 @@ class Shell:
 
     def run(self, *words: str, cwd: Path | None = None, **variables: str) -> tuple[int, str, str]:
         process = self.begin(*words, cwd=cwd, **variables)
-        out, err = process.communicate(timeout=240)
+        out, err = process.communicate(timeout=PATIENCE)
         return process.returncode, out, err
 
     def dpa(self, *words: str, **variables: str) -> tuple[int, str, str]:
@@ -190,7 +190,7 @@ def test_a_session_that_ends_during_a_job_fails_it_and_the_next_job_does_without
         keeper.kill()
     else:
         assert shell.dpa("down", "--force")[0] == 0
-    _, err = long.communicate(timeout=60)
+    _, err = long.communicate(timeout=PATIENCE)
     said = "failed: the session that `dpa up` started has ended, and Ray with it: run the job again\n"
     assert (long.returncode, err) == (1, USING + said)
     wait_until(lambda: all_ended(processes))

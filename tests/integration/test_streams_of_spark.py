@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from programs_for_tests import PATIENCE
 
 from dpa.config import parse
 from dpa.driver.inputs import Inputs
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from dpa.sources.micro_batches import MicroBatches
 
 
-def wait_for(page: Callable[[], Page], seconds: float = 60) -> Page:
-    until = time.monotonic() + seconds
+def wait_for(page: Callable[[], Page]) -> Page:
+    until = time.monotonic() + PATIENCE
     while not (found := page()).splits:
         assert time.monotonic() < until
         time.sleep(0.05)

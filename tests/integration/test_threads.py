@@ -4,7 +4,7 @@ import signal
 import time
 from pathlib import Path
 
-from programs_for_tests import begun, printed
+from programs_for_tests import PATIENCE, begun, printed
 
 PROGRAM = """
 import json, threading, time
@@ -75,7 +75,7 @@ def test_ctrl_c_ends_a_job_in_another_thread_of_the_program_soon_and_leaves_noth
     assert program.stdout.readline() == "stream\n"
     program.send_signal(signal.SIGINT)
     interrupted = time.monotonic()
-    output, errors = program.communicate(timeout=180)
+    output, errors = program.communicate(timeout=PATIENCE)
     assert time.monotonic() - interrupted < 60  # the job would take 200 s
     assert output == "children []\n", errors
     assert "KeyboardInterrupt" in errors

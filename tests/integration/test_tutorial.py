@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from programs_for_tests import PATIENCE
+
 from dpa.runtime.standing import SWITCH
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-PATIENCE_SECONDS = 120
 
 
 class Terminals:
@@ -44,10 +45,10 @@ class Terminals:
         if command == "dpa run live.yaml":
             self.stream = self._begin(command)
             return ""
-        give_up = time.monotonic() + PATIENCE_SECONDS
+        give_up = time.monotonic() + PATIENCE
         while True:
             started = self._begin(command)
-            said, _ = started.communicate(timeout=PATIENCE_SECONDS)
+            said, _ = started.communicate(timeout=PATIENCE)
             if started.returncode == 0 and (shown is None or said == shown):
                 return said
             waits = self.stream is not None and self.stream.poll() is None and time.monotonic() < give_up
@@ -88,7 +89,7 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
                 for command in commands:
                     printed[command] = opened.run(command, shown if command == commands[-1] else None)
         assert opened.stream is not None
-        said, _ = opened.stream.communicate(timeout=PATIENCE_SECONDS)
+        said, _ = opened.stream.communicate(timeout=PATIENCE)
         assert opened.stream.returncode == 0, said
     assert "reference: match" in said.splitlines()
     [ran] = [said for command, said in printed.items() if command.startswith("dpa run job.yaml")]
