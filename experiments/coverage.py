@@ -68,8 +68,6 @@ _NOT_CLOSED = "a run whose inputs are closed early has another result; tests/pro
 
 _TWO_RESULTS = "not drawn: one stage publishes while what another has published is still being committed"
 
-_SLOW = "not drawn: a commit lasts until the states of the next checkpoint are written"
-
 _LATE = "not drawn: the end of a cut is told long before a task begins to leave, as states are written in between"
 
 _RARE = (
@@ -91,11 +89,9 @@ UNREACHED: dict[Triple, str] = {
     ("CoordinatorMachine", "Progress", "done"): _LAST,
     ("StageProgress", "Progress", "done"): _LAST,
     ("Cuts", "Committed", "publishing"): _TWO_RESULTS,
-    ("Cuts", "Committed", "writing"): _SLOW,
     ("OperatorMachine", "GoOn", "leaving"): _LATE,
     **{("CoordinatorMachine", "CloseFeeds", state): _NOT_CLOSED for state in ("starting", "running", "done")},
     ("CoordinatorMachine", "PollDone", "done"): _NOT_CLOSED,
-    ("StageProgress", "PollDone", "done"): _NOT_CLOSED,
     ("CoordinatorMachine", "DecisionReport", "done"): _FROZEN,
     **{("StageProgress", "DecisionReport", phase): _FROZEN for phase in ("exchanging", "delivering", "done")},
     ("SourceMachine", "Flush", "left"): _ONE_CHANGE,
