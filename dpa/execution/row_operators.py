@@ -213,7 +213,8 @@ def call_on_batch(operator: RowOperator, batch: pa.RecordBatch) -> pa.RecordBatc
     try:
         found = operator.function(batch)
         if operator.kind is RowKind.FILTER and operator.query is None:
-            return pa.Table.from_batches([batch]).filter(_mask(found))
+            mask = found if isinstance(found, pa.Array | pa.ChunkedArray) else pa.array(found, pa.bool_())
+            return pa.Table.from_batches([batch]).filter(mask)
     except ExecutorError:
         raise
     except USER_ERRORS as error:
@@ -224,10 +225,6 @@ def call_on_batch(operator: RowOperator, batch: pa.RecordBatch) -> pa.RecordBatc
     if found.num_rows and not found.num_columns:
         raise ExecutorError(f"{_method(operator)} must return columns: its {found.num_rows} rows have none")
     return known(found)
-
-
-def _mask(found: Any) -> pa.Array | pa.ChunkedArray:
-    return found if isinstance(found, pa.Array | pa.ChunkedArray) else pa.array(found, pa.bool_())
 
 
 def _cut(rows: pa.RecordBatch | pa.Table, most: int, origin: Origin) -> Iterator[tuple[pa.RecordBatch, Origin]]:
@@ -374,19 +371,22 @@ def _call(operator: RowOperator, records: Iterator[Record]) -> Iterator[Record]:
 def _call_tolerating(operator: RowOperator, records: Iterator[Record], source: _Source) -> Iterator[Record]:
     """The same, without the records on which the function raises."""
     function, kind = operator.function, operator.kind
+    keeps, gives_many = kind is RowKind.FILTER, kind is RowKind.FLAT_MAP
     for record in records:
         try:
-            if kind is RowKind.FILTER:
-                made = [record] if function(record) else []
-            elif kind is RowKind.MAP:
-                made = [require_record(function(record))]
+            found = function(record)
+            if gives_many:
+                found = list(map(require_record, found))
             else:
-                made = list(map(require_record, function(record)))
+                found = require_record(found) if not keeps else record if found else None
         except USER_ERRORS as error:
             on = f"record {shown(record)}"
             tolerated(operator.tolerance, operator, kind.value, on, error, record, origin=source.origin)
             continue
-        yield from made
+        if gives_many:
+            yield from found
+        elif found is not None:
+            yield found
 
 
 def schema_after(operators: Sequence[RowOperator], schema: pa.Schema | None) -> pa.Schema | None:
