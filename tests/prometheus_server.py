@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import yaml
 from redis_server import program
 
-_SECONDS = 600.0
+_SECONDS = 300.0
 
 
 def free_port() -> int:

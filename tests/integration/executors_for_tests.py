@@ -44,7 +44,7 @@ def take_time(seconds: float, until: str) -> None:
 
 
 def wait_for(path: str) -> None:
-    """Wait for a file, as long as any test does."""
+    """Wait for a file, for longer than any test waits."""
     until = time.monotonic() + 600
     while not Path(path).exists() and time.monotonic() < until:
         time.sleep(0.02)

@@ -9,13 +9,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 ON_A_CLUSTER = {**os.environ, "RAY_AUTH_MODE": "token"}
 """The environment of programs that share a cluster: this process may have imported Ray already, with another token."""
 
-PATIENCE = 600.0
-"""Seconds after which a test says that what it waits for never comes: no machine that is only busy takes as long."""
+PATIENCE = 300.0
+"""Seconds after which a test says that what it waits for never comes. What is not to end by itself lasts longer."""
 
 
 def python_path() -> str:
@@ -43,12 +45,13 @@ def printed(program: subprocess.Popen[str], *, is_quiet: bool = True) -> Any:
     return json.loads(output.splitlines()[-1])
 
 
-def wait_until(is_so: Callable[[], object], pause: float = 0.05) -> None:
-    """Wait until something is so, as it must be after some time."""
+def wait_until(is_so: Callable[[], T], pause: float = 0.05) -> T:
+    """What is so, or true, once it is, as it must be after some time."""
     until = time.monotonic() + PATIENCE
-    while not is_so():
+    while not (found := is_so()):
         assert time.monotonic() < until, is_so
         time.sleep(pause)
+    return found
 
 
 def has_ended(pid: int) -> bool:

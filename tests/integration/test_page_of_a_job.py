@@ -36,7 +36,7 @@ combiner: false
 parallelism: {{mappers: 2, reducers: 3}}
 checkpoint: {{path: "{directory}/saved", every: 1s}}
 """
-PATIENCE = 600_000  # milliseconds that a page may take to show something
+PATIENCE = 300_000  # milliseconds that a page may take to show something
 
 
 @contextmanager

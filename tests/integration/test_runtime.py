@@ -5,7 +5,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from programs_for_tests import PATIENCE
+from programs_for_tests import wait_until
 
 from dpa import Flow, Job, Mapper
 from dpa.aggregates import Count
@@ -249,10 +248,7 @@ def test_an_actor_that_dies_each_time_fails_the_job_and_is_named_and_what_ray_sa
     events = [handled.event for handled in Recording.read(tmp_path / "events").events]
     died = [(event.address, event.kind) for event in events if isinstance(event, TaskDied)]
     assert died == [(Address(REDUCER, 0), FailureKind.DIED)]
-    deadline = time.monotonic() + PATIENCE
-    while "Ray: A worker died" not in caplog.text and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert "Ray: A worker died" in caplog.text
+    wait_until(lambda: "Ray: A worker died" in caplog.text)
     assert "raylet" not in "".join(capsys.readouterr())
 
 

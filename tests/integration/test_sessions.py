@@ -230,7 +230,7 @@ with dpa.session():
     before = at_rest()
     for _ in range(8):
         job()
-    after, until = at_rest(), time.monotonic() + 600
+    after, until = at_rest(), time.monotonic() + 300
     while time.monotonic() < until and any(found > most + 2 for most, found in zip(before[1:], after[1:])):
         after = at_rest()
     import ray
@@ -289,10 +289,11 @@ def test_spark_stays_for_a_job_that_would_start_the_same(tmp_path: Path) -> None
 
 
 ELSEWHERE = """
-import atexit, sys, time
+import atexit, sys
 import ray
 import dpa
 from executors_for_tests import children
+from programs_for_tests import wait_until
 
 atexit.register(lambda: print(children()))
 
@@ -309,10 +310,7 @@ else:
     with dpa.session():
         run_jobs()
     from ray._private.state import actors
-    until = time.monotonic() + 600
-    while [actor for actor in actors().values() if actor["State"] != "DEAD"]:
-        assert time.monotonic() < until, "no actor is left"
-        time.sleep(0.05)
+    wait_until(lambda: all(actor["State"] == "DEAD" for actor in actors().values()))
     ray.shutdown()
 """
 

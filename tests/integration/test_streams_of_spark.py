@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from programs_for_tests import PATIENCE
+from programs_for_tests import wait_until
 
 from dpa.config import parse
 from dpa.driver.inputs import Inputs
@@ -26,11 +25,7 @@ if TYPE_CHECKING:
 
 
 def wait_for(page: Callable[[], Page]) -> Page:
-    until = time.monotonic() + PATIENCE
-    while not (found := page()).splits:
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return found
+    return wait_until(lambda: found if (found := page()).splits else None)
 
 
 def put(directory: Path, name: str, *lines: str) -> None:

@@ -10,6 +10,7 @@ from experiments.interleavings_coverage import cover
 
 MEASURED = json.loads((RESULTS / "interleavings_coverage.json").read_text())["data"]
 
+
 def measured(what: str) -> dict[Triple, int]:
     return {(one, other, where): times for one, other, where, times in MEASURED[what]}
 
