@@ -52,6 +52,11 @@ def one_line(text: str, limit: int = 500) -> str:
     return _escaped(text)
 
 
+def shortened(text: str, limit: int = 200) -> str:
+    """`text`, cut to `limit` characters."""
+    return text if len(text) <= limit else f"{text[:limit]}..."
+
+
 def key_text(key: object, limit: int = 60) -> str:
     """A key as readable text on one line; different keys have different texts.
 

@@ -19,7 +19,7 @@ import yaml
 from pydantic import ValidationError
 
 from dpa._secrets import learn
-from dpa._util.words import plural, suggestion
+from dpa._util.words import plural, shortened, suggestion
 from dpa.aggregates import READY_MADE
 from dpa.config._errors import explained, short_for
 from dpa.config._schema import OF_MAP_REDUCE, JobConfig
@@ -226,7 +226,7 @@ _LONGEST_OPTION = 100  # characters of an override that errors repeat
 def override(document: dict[str, Any], places: MutableMapping[KeyPath, str], given: str) -> None:
     """Set a key of the document, and note the option as its place. ConfigError if `given` is not `section.key=value`,
     or names no section, or an unknown step."""
-    option = OPTION + (given if len(given) <= _LONGEST_OPTION else f"{given[:_LONGEST_OPTION]}...")
+    option = OPTION + shortened(given, _LONGEST_OPTION)
     match = _OPTION.fullmatch(given)
     if match is None:
         dotted = """quote a part that contains a dot: 'spark.conf."spark.driver.memory"=4g'"""

@@ -16,11 +16,10 @@ from pydantic_core import CoreSchema, core_schema
 
 from dpa._secrets import without_secrets
 from dpa._util.declared import type_names
+from dpa._util.words import shortened
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-_SHOWN = 200  # characters of a value that errors repeat
 
 
 Faults: TypeAlias = Iterator[tuple[object, str]]
@@ -119,7 +118,7 @@ def in_json(value: Any, name: str = "") -> str:
         text = json.dumps(value, default=str)
     except TypeError:  # a mapping in it has keys that are no texts
         text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return shortened(text)
 
 
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")

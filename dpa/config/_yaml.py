@@ -7,17 +7,15 @@ from typing import Any, NamedTuple, TypeAlias
 import yaml
 from yaml.constructor import ConstructorError
 
+from dpa._util.words import shortened
 from dpa.errors import ConfigError
 
-_MOST_VALUES = 1_000_000
-"""Values of a document, each as often as aliases repeat it: a text of a few lines may stand for any number of them."""
-
+_MOST_VALUES = 1_000_000  # of a document, each as often as aliases repeat it: a few lines may stand for any number
 _DEEPEST = 100  # levels of a document. Python's stack bears many more of some code, and few more of other
 _SHOWN = 80  # characters of a value that errors repeat
 
 _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 """What PyYAML raises besides its own errors where a scalar is not what its tag or its form says."""
-
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 Places: TypeAlias = Mapping[KeyPath, str]
@@ -90,8 +88,7 @@ class _Loader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except _UNREADABLE:
-            given = str(node.value)
-            given = given if len(given) <= _SHOWN else f"{given[:_SHOWN]}..."
+            given = shortened(str(node.value), _SHOWN)
             problem = f"{given!r} is no {node.tag.rpartition(':')[2]}; if it is text, write it between quotes"
             raise ConstructorError(None, None, problem, node.start_mark) from None
 

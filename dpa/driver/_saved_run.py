@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dpa._secrets import without_secrets
 from dpa._util.as_yaml import as_yaml
 from dpa._util.owned import users_directory
-from dpa._util.words import plural
+from dpa._util.words import plural, shortened
 from dpa.config import OutputConfig
 from dpa.driver._joins import Sides
 from dpa.driver.inputs import OpenedInput
@@ -228,8 +228,9 @@ class SavedRun:
             before = _with_new_keys(then[step.name], here, given)
             for key in (*here, *(before.keys() - here.keys())):
                 if here.get(key) != before.get(key):
-                    inner, was, is_ = _difference(before.get(key), here.get(key))
-                    changed = f"is {_short(is_)}, and was {_short(was)} when the checkpoint was made"
+                    inner, *values = _difference(before.get(key), here.get(key))
+                    was, is_ = (shortened(json.dumps(value)) for value in values)
+                    changed = f"is {is_}, and was {was} when the checkpoint was made"
                     at = ".".join((key if key == "seed" else step.at(key), *inner))
                     raise file.error(at, f"{changed}; a job is resumed with what it had (docs/recovery.md)")
 
@@ -301,8 +302,3 @@ def _difference(was: Any, is_: Any) -> tuple[tuple[str, ...], Any, Any]:
     key = next(key for key in (*is_, *was) if was.get(key) != is_.get(key))
     inner, *both = _difference(was.get(key), is_.get(key))
     return (key, *inner), *both
-
-
-def _short(value: Any, most: int = 200) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= most else f"{text[:most]}..."

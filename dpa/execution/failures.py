@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FrameType
 from typing import Any, ParamSpec, TypeVar
 
+from dpa._util.words import shortened
 from dpa.errors import ExecutorError
 from dpa.executors import called, name_of
 from dpa.sources.records import Unread
@@ -19,7 +20,6 @@ R = TypeVar("R")
 USER_ERRORS = (Exception, SystemExit)
 """Exceptions of user code that fail the job, also `sys.exit()` in an executor or its module."""
 
-_SHOWN = 200  # most characters of a record in a message
 _KEPT = 4_096  # most characters of a record, a message or a traceback in a dead letter
 
 P = ParamSpec("P")
@@ -126,8 +126,7 @@ def at(executor: object, method: str, on: str) -> str:
 
 
 def shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+    return shortened(repr(value))
 
 
 def _what(error: BaseException) -> str:

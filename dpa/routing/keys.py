@@ -14,7 +14,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.types as pat
 
-from dpa._util.words import converted, text_hint
+from dpa._util.words import converted, shortened, text_hint
 from dpa.errors import KeyTypeError
 
 Component: TypeAlias = str | int | bool | bytes | date | Decimal | None
@@ -86,8 +86,7 @@ def to_arrow(keys: Sequence[Key], kept: pa.DataType) -> pa.Array:
 
 def in_words(key: Key, limit: int = 200) -> str:
     """Text and bytes as in Python, dates and times in ISO form, cut to `limit` characters."""
-    text = _literal(key)
-    return text if len(text) <= limit else f"{text[:limit]}..."
+    return shortened(_literal(key), limit)
 
 
 def _literal(key: Key) -> str:

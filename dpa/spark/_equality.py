@@ -10,6 +10,8 @@ import polars as pl
 import pyarrow as pa
 from polars.datatypes import DataType, DataTypeClass
 
+from dpa._util.words import shortened
+
 LONGEST = 80
 
 Kind = DataType | DataTypeClass
@@ -157,11 +159,7 @@ _KINDS: tuple[tuple[Callable[[Kind], bool], Callable[[Kind, Kind], Kind]], ...] 
 def shown_value(value: Any) -> str:
     """A value in a sentence, as Python shows it, cut to `LONGEST` characters."""
     text = "null" if value is None else repr(value) if isinstance(value, str | bytes | list | dict) else str(value)
-    return cut(text, LONGEST)
-
-
-def cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[:longest]}..."
+    return shortened(text, LONGEST)
 
 
 def difference(subject: str, column: str, here: Any, there: Any) -> str:

@@ -11,12 +11,12 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from dpa._util.words import shortened
 from dpa.routing.keys import KeyName, in_words, names_of
 from dpa.spark._equality import (
     LONGEST,
     IncomparableError,
     aligned,
-    cut,
     difference,
     digits_of,
     divergence,
@@ -236,7 +236,7 @@ class _Bags:
     def _named(self, side: str, row: int, names: Iterable[str]) -> str:
         """A row in a sentence: `row (symbol 'a', size 3)`."""
         values = ", ".join(f"{name} {shown_value(self._tables[side][name][row].as_py())}" for name in names)
-        return f"row ({cut(values, _LONGEST_ROW)})"
+        return f"row ({shortened(values, _LONGEST_ROW)})"
 
 
 def _about_columns(result: pa.Table, reference: pa.Table, key: KeyName) -> list[str]:

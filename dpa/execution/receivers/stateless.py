@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dpa._util.words import shortened
 from dpa.errors import DpaError, ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.failures import USER_ERRORS
@@ -64,8 +65,7 @@ class StatelessReceiver(Receiver):
         if self._assign is not None:
             return self._assign.windows.describe()
         if self.executor.query is not None:
-            text = name_of(self.executor)
-            return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+            return shortened(name_of(self.executor), _SHOWN)
         return f"{self.executor.kind.value} {name_of(self.executor).rpartition('.')[2]}"
 
     def columns(self, key: KeyName, blocks: Sequence[Block], extent: Extent) -> Known:
