@@ -17,6 +17,12 @@ _SHOWN = 80  # characters of a value that errors repeat
 _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 """What PyYAML raises besides its own errors where a scalar is not what its tag or its form says."""
 
+_PLAIN = {  # what PyYAML says of lines that are indented wrongly
+    "mapping values are not allowed here": "indent this key like its neighbours, or quote a value that contains ': '",
+    "expected <block end>": "this line is indented like none above it",
+    "expected '<document start>'": "this line is indented less than the first one",
+}
+
 KeyPath: TypeAlias = tuple[str | int, ...]
 Places: TypeAlias = Mapping[KeyPath, str]
 """The place of each key path that was written: `file:line`, or the `--set` option that overrode it."""
@@ -34,9 +40,10 @@ def parsed(text: str, origin: str) -> tuple[Any, dict[KeyPath, int]]:
         lines = _line_numbers(node, origin)
         return None if node is None else _Loader("").construct_document(node), lines
     except yaml.MarkedYAMLError as error:
-        mark, problem = error.problem_mark, f"{error.problem} {error.context or ''}".rstrip()
+        mark, plain = error.problem_mark, _PLAIN.get((error.problem or "").partition(",")[0])
+        problem = plain or f"{error.problem} {error.context or ''}".rstrip()
         assert mark is not None
-        if error.context_mark:
+        if error.context_mark and not plain:
             problem += f", which begins on line {error.context_mark.line + 1}"
         where = "" if origin.startswith(OPTION) else f":{mark.line + 1}:{mark.column + 1}"
         is_placeholder = text[mark.index - 1 : mark.index + 1] == "${"

@@ -282,7 +282,12 @@ ERRORS = [
     ("reference: {sql: a, function: b}", "job.yaml:1: reference: give `sql` or `function`, not both"),
     ("input:\n  format: csv\n  path: 5\n", "job.yaml:3: input.path: "),
     ("- a\n- b\n", "job.yaml: a job file is a mapping of keys, not list"),
-    ("key: value\n  reducer: count\n", "job.yaml:2:10: not valid YAML: mapping values are not allowed here"),
+    (
+        "key: value\n  reducer: count\n",
+        "job.yaml:2:10: not valid YAML: indent this key like its neighbours, or quote a",
+    ),
+    ("input:\n    rate: 5\n  rows: 5\n", "job.yaml:3:3: not valid YAML: this line is indented like none above it"),
+    (" key: value\nrows: 5\n", "job.yaml:2:1: not valid YAML: this line is indented less than the first one"),
     (
         "input:\n  format: csv\n  path: x\n  options: {headr: true}\n",
         "job.yaml:1: input: Spark's reader of the format `csv` has no option 'headr'; did you mean 'header'?",
