@@ -40,10 +40,9 @@ store, which takes a sixth to a fifth of a job's processor time if blocks are sm
 _MAX_PRESTARTED = 2
 """Worker processes that an embedded Ray starts before an actor needs one; with few cores, more only queue."""
 
-_CONNECT_SECONDS = 5.0
-
 _USERS_TOKEN = Path("~/.ray/auth_token")
 
+_CONNECT_SECONDS = 5.0  # how long a cluster may take to accept a connection
 _END_SECONDS = 2.0  # how long an embedded Ray's processes may take to end before they are killed
 _LOOK_SECONDS = 2.0  # how often to check that a Ray lives which is kept for the next job
 _NEEDED = ("gcs_server", "raylet")  # the processes of an embedded Ray that a job needs
@@ -356,11 +355,9 @@ def _end() -> None:
 def _descendants(pid: int) -> list[Any]:
     import psutil
 
-    try:
-        found: list[Any] = psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-    return found
+    with suppress(psutil.NoSuchProcess):
+        return list(psutil.Process(pid).children(recursive=True))
+    return []
 
 
 def _require_listener(address: str) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from collections.abc import Mapping
 from typing import Any
 
+from dpa._util.streams import chosen_level
 from dpa.runtime.cluster import keep_others_out, rays_directory
 from dpa.runtime.ray_internals.private import few_processes
 
@@ -106,4 +108,7 @@ class LocalCluster:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        place = self._cluster.head_node.get_session_dir_path()
         self._cluster.shutdown()
+        if chosen_level() is None:  # else the user wants the logs
+            shutil.rmtree(place, ignore_errors=True)

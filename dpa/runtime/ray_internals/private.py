@@ -21,9 +21,7 @@ from dpa.runtime.ray_internals._forked_worker import SCRIPT, WORKERS
 
 _log = logging.getLogger(__name__)
 
-_AGENTS = "--dashboard_agent_command=", "--runtime_env_agent_command="
-"""How the words of a raylet's command begin that are commands themselves."""
-
+_AGENTS = "--dashboard_agent_command=", "--runtime_env_agent_command="  # options of a raylet that are commands
 _ADVICE = "Some common causes include: "  # with this begins Ray's advice to a user whose worker has died
 _SHORT = Path("/proc/self/comm")  # what `top` shows, up to 15 characters; Linux only
 
