@@ -10,6 +10,7 @@ from pathlib import Path
 from dpa import RunningJob
 from dpa.checkpoints import CheckpointStore
 from dpa.errors import CheckpointError
+from dpa.runtime.cluster import rays_directory
 
 EXECUTORS = '''
 import os, time
@@ -91,7 +92,7 @@ def test_no_secret_is_in_what_a_job_writes_or_shows(tmp_path: Path) -> None:
         text=True,
     )
     commands, listed = set(), set()
-    runs, saved = Path(f"/tmp/dpa-{os.getuid()}"), tmp_path / "saved"
+    runs, saved = Path(rays_directory()), tmp_path / "saved"
     while job.poll() is None:
         for process in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):  # it has ended meanwhile
@@ -108,12 +109,12 @@ def test_no_secret_is_in_what_a_job_writes_or_shows(tmp_path: Path) -> None:
     files = [path for place in ("report", "saved") for path in (tmp_path / place).rglob("*") if path.is_file()]
     kinds = {path.parent.name for path in files}
     assert {"report", "events", "chain", "files"} <= kinds
-    logs = [path for path in runs.glob(f"ray/session_*_{job.pid}/logs/**/*") if path.is_file()]
+    logs = [path for path in runs.glob(f"session_*_{job.pid}/logs/**/*") if path.is_file()]
     assert any(path.name.startswith("worker-") for path in logs)
     written = {str(path): path.read_bytes() for path in files + logs}
     seen = {"screen": [shown], "commands": commands, "status": listed}
     written |= {place: "\n".join(texts).encode() for place, texts in seen.items()}
     found = [(place, secret) for place, content in written.items() for secret in SECRETS if secret.encode() in content]
     assert not found
-    private = [path for path in files if path.parent.name in ("events", "chain", "files")] + [runs]
+    private = [path for path in files if path.parent.name in ("events", "chain", "files")] + [runs.parent]
     assert not [path for path in private if path.stat().st_mode & 0o077]
