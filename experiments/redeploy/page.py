@@ -133,7 +133,7 @@ def draw(found: Outcomes, cases: Iterable[Case], moments: Sequence[float]) -> Fi
         panel.stairs(shares, range(len(shares) + 1), color=_COLOUR[case.scheme], fill=True, alpha=0.8)
         for at in moments if case.moved else ():
             panel.axvline(at, color=INK, linewidth=0.7, linestyle=":")
-        moved = f", {case.moved} tasks at a time" if case.scheme not in (NONE, STOP) else ""
+        moved = f", {case.moved} at a time" if case.scheme not in (NONE, STOP) else ""
         panel.set_title(f"{case.scheme}{moved}: throughput, %", loc="left", fontsize=9)
         panel.set_xlim(0, len(shares))
         panel.set_ylim(0, 150)
