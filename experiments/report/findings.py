@@ -66,13 +66,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Findings:
-    """All that is written by hand; `code` names parts of the code, each with its files and directories, and `next_run`
-    is why most stale results are: the page says it once."""
+    """All that is written by hand; `code` names parts of the code, each with its files and directories."""
 
     summary: tuple[Row, ...]
     questions: tuple[Question, ...]
     code: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    next_run: str = ""
 
     @property
     def all(self) -> tuple[Finding, ...]:

@@ -39,14 +39,13 @@ def render_page(results: Mapping[str, Result], findings: Findings, ages: Ages) -
         "*data* have the configuration too. Compare times only within one run.",
         f"The share of the measured code that has changed since is as of commit {ages.commit[:12]}. Above "
         f"{MAX_CHANGED:.0%} a result is repeated, or says why not yet. "
-        + (f"*Not measured again yet*, without a reason, means: {findings.next_run} " if findings.next_run else "")
-        + "`python -m experiments.all --list` shows the shares of today; without `--list` it measures again.",
+        "`python -m experiments.all --list` shows the shares of today; without `--list` it measures again.",
         f"{_counted(results.values())} The targets that are missed:",
         _all_missed(results, found),
     ]
     for question in findings.questions:
         parts += [f"## {question.title}", *([question.about] if question.about else [])]
-        parts += [_section(finding, results[finding.result], ages, findings.next_run) for finding in question.findings]
+        parts += [_section(finding, results[finding.result], ages) for finding in question.findings]
     return "\n\n".join(parts) + "\n"
 
 
@@ -95,7 +94,7 @@ def _all_missed(results: Mapping[str, Result], findings: Iterable[Finding]) -> s
     return markdown_table(("result", "target", "wanted", "reached"), rows)
 
 
-def _section(finding: Finding, result: Result, ages: Ages, next_run: str) -> str:
+def _section(finding: Finding, result: Result, ages: Ages) -> str:
     missed = {target.name for target in result.missed}
     if missed != set(finding.missed):
         raise ValueError(
@@ -108,16 +107,10 @@ def _section(finding: Finding, result: Result, ages: Ages, next_run: str) -> str
         _targets_met(result),
         f"[Table]({files}.md), [data]({files}.json).",
         _origin(result, ages.results[result.name]),
-        _waits(finding.stale, next_run),
+        f"**Not measured again yet:** {finding.stale}" if finding.stale else "",
     ]
     picture = f"\n![{finding.title}]({files}.png)" if result.has_picture else ""
     return f"### {finding.title}\n\n{' '.join(filter(None, said))}{picture}"
-
-
-def _waits(stale: str, next_run: str) -> str:
-    if not stale:
-        return ""
-    return "**Not measured again yet.**" if stale == next_run else f"**Not measured again yet:** {stale}"
 
 
 def _targets_met(result: Result) -> str:
