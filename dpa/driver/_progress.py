@@ -139,7 +139,7 @@ class RunProgress:
         if last.begun is None:
             last = replace(last, begun=seconds - snapshot.at)
         if last.restored is None and snapshot.at > 0:
-            last = replace(last, restored=seconds - snapshot.at)
+            last = replace(last, restored=max(last.begun or 0.0, seconds - snapshot.at))  # `begun` may be noted late
         if self._tracker.newest.records.handled:
             last = replace(last, seconds=seconds)
             since = "the start of this driver" if last.rows is None else f"the death of {last.task} was noticed"

@@ -297,6 +297,16 @@ def test_checkpoints_count_once_though_the_next_generation_dies_before_it_says_a
     assert report.checkpoints is not None and (report.checkpoints.written, report.checkpoints.size) == (2, 100)
 
 
+def test_tasks_have_states_no_sooner_than_their_generation_has_begun_though_its_first_snapshot_is_late() -> None:
+    def come_late(plan: RunPlan, hooks: RunHooks) -> None:
+        hooks.restart(Death(Address("counts", 1), "it was killed", "two", at=time.time()))
+        for at in (0.0, 60.0):
+            hooks.observe(Snapshot("stream", at, 0, (), generation=1))
+
+    [found] = job().run(backend=Around(before=come_late)).report.recoveries
+    assert found.begun is not None and found.restored is not None and 0 <= found.begun <= found.restored
+
+
 def test_the_result_of_an_earlier_job_stays_if_this_one_fails(tmp_path: Path) -> None:
     output = {"path": str(tmp_path / "out"), "mode": "overwrite"}
     first = job(output=output).run(backend=LocalBackend())
