@@ -104,6 +104,9 @@ def _unknown_key(path: KeyPath, location: Sequence[str | int], document: Mapping
     variants = VARIANTS.get(str(section[-1])) if section else None
     if variants is None:
         known = near = _keys_at(section)
+        empty = () if section else (name for name in known if name in document and document[name] is None)
+        if (above := next((name for name in empty if key in _keys_at((name,))), None)) is not None:
+            return f"unknown key; indent it if it belongs to `{above}`, which is empty"
     elif variants.that_have(key):
         return _of_another_variant(key, section, str(location[-2]), variants, document, places)
     else:

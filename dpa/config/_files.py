@@ -220,13 +220,11 @@ _PART = r'(?:"[^"]+"|[^".=]+)'
 _OPTION = re.compile(rf"({_PART}(?:\.{_PART})*)=(.*)", re.DOTALL)
 """A key path, in which a part with dots or `=` of its own stands between quotes, and a value."""
 
-_LONGEST_OPTION = 100  # characters of an override that errors repeat
-
 
 def override(document: dict[str, Any], places: MutableMapping[KeyPath, str], given: str) -> None:
     """Set a key of the document, and note the option as its place. ConfigError if `given` is not `section.key=value`,
     or names no section, or an unknown step."""
-    option = OPTION + shortened(given, _LONGEST_OPTION)
+    option = OPTION + shortened(given)
     match = _OPTION.fullmatch(given)
     if match is None:
         dotted = """quote a part that contains a dot: 'spark.conf."spark.driver.memory"=4g'"""

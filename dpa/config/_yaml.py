@@ -12,7 +12,6 @@ from dpa.errors import ConfigError
 
 _MOST_VALUES = 1_000_000  # of a document, each as often as aliases repeat it: a few lines may stand for any number
 _DEEPEST = 100  # levels of a document. Python's stack bears many more of some code, and few more of other
-_SHOWN = 80  # characters of a value that errors repeat
 
 _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 """What PyYAML raises besides its own errors where a scalar is not what its tag or its form says."""
@@ -95,7 +94,7 @@ class _Loader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except _UNREADABLE:
-            given = shortened(str(node.value), _SHOWN)
+            given = shortened(str(node.value))
             problem = f"{given!r} is no {node.tag.rpartition(':')[2]}; if it is text, write it between quotes"
             raise ConstructorError(None, None, problem, node.start_mark) from None
 

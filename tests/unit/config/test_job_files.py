@@ -187,7 +187,7 @@ def test_overrides_replace_what_the_file_says(job_file, overrides: list[str], ke
             "balance.initial_tokens=3",
             "job.yaml:7 and --set balance.initial_tokens=3: balance: halving needs a power of two",
         ),
-        (f"value={'x' * 200}:", f"--set value={'x' * 94}...: "),
+        (f"value={'x' * 300}:", f"--set value={'x' * 194}...: "),
     ],
 )
 def test_a_wrong_override_is_explained(job_file, override: str, message: str) -> None:
@@ -286,6 +286,7 @@ ERRORS = [
         "key: value\n  reducer: count\n",
         "job.yaml:2:10: not valid YAML: indent this key like its neighbours, or quote a",
     ),
+    ("input:\nformat: csv\n", "job.yaml:2: format: unknown key; indent it if it belongs to `input`, which is empty"),
     ("input:\n    rate: 5\n  rows: 5\n", "job.yaml:3:3: not valid YAML: this line is indented like none above it"),
     (" key: value\nrows: 5\n", "job.yaml:2:1: not valid YAML: this line is indented less than the first one"),
     (
