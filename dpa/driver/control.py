@@ -65,7 +65,8 @@ class RunningJob:
         there = ", ".join(job.name for job in found or jobs) or "none"
         where = "here" if address is None else f"on {address}"
         what = f"several jobs named {name!r} run" if found else f"no job named {name!r} runs {where}"
-        raise ControlError(f"{what}; running jobs: {there}")
+        listed = "give one of these names" if found else "running jobs"
+        raise ControlError(f"{what}; {listed}: {there}")
 
     def status(self) -> Status | None:
         """None before it begins to stream, or if it has ended or does not answer."""

@@ -114,7 +114,6 @@ class Connection:
 
 
 _SHARED: Shared[Connection] = Shared()
-
 _STANDING: list[Standing] = []  # the Ray of a keeper, while this process uses it
 
 

@@ -163,7 +163,9 @@ def test_jobs_are_found_by_their_name_however_long_if_only_one_has_it(job: Job) 
         RunningJob.find("other")
     with listening():
         assert [found.name for found in RunningJob.all()] == [NAME, f"{NAME}.2"]
-        with pytest.raises(ControlError, match="several jobs named 'word-count' run"):
+        with pytest.raises(
+            ControlError, match=f"several jobs named 'word-count' run; give one of these names: {NAME}, {NAME}.2"
+        ):
             RunningJob.find("word-count")
         assert RunningJob.find(f"{NAME}.2").cancel() == "answer 1" and not job.asked
     assert [found.name for found in RunningJob.all()] == [NAME]
