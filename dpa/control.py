@@ -72,7 +72,7 @@ def show(context: typer.Context) -> None:
     shown = []
     for name, status in jobs:
         rows = [("",) * 6] if status is None else [row for stage in status.stages for row in _rows(stage)]
-        phase = "startup" if status is None else f"{status.phase}, {status.at:.0f} s"
+        phase = "no answer yet" if status is None else f"{status.phase}, {status.at:.0f} s"
         if status is not None and status.generation:
             phase += f", generation {status.generation}"
         for number, row in enumerate(rows):
