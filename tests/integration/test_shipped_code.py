@@ -12,6 +12,7 @@ from shutil import which
 import pyarrow.parquet as pq
 import pytest
 
+from dpa.runtime.cluster import rays_directory
 from dpa.testing import LocalCluster
 
 ROWS, KEYS = 20_000, 1000
@@ -46,6 +47,11 @@ ALONE = 'mount -t tmpfs none "$0" && cp -r "$1/." "$0" && cd "$0" && shift && ex
 """A script that runs a command in a directory that only this command sees."""
 
 
+def rays_of_here() -> set[Path]:
+    """The directories of the Rays that this process has started."""
+    return {*Path(rays_directory()).glob(f"session_*_{os.getpid()}")}
+
+
 @pytest.mark.skipif(os.geteuid() != 0 or which("unshare") is None, reason="a mount of one's own needs root and unshare")
 def test_a_job_runs_on_nodes_that_have_not_its_code(tmp_path: Path) -> None:
     private, source = tmp_path / "private", tmp_path / "source"
@@ -69,11 +75,14 @@ def test_a_job_runs_on_nodes_that_have_not_its_code(tmp_path: Path) -> None:
         "ray": {"runtime_env": {"working_dir": "."}},
     }
     (source / "job.yaml").write_text(json.dumps(job), encoding="utf-8")
+    before = rays_of_here()
     with LocalCluster({"one": 1, "two": 1}) as cluster:
+        assert rays_of_here() != before
         options = ["job.yaml", "--address", cluster.address, "--progress", "none", "--json"]
         command = ["unshare", "--mount", "sh", "-c", ALONE, str(private), str(source)]
         command += [sys.executable, "-m", "dpa.run", *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    assert rays_of_here() == before, "the cluster removes what its Ray wrote"
     assert done.stdout, done.stderr
     rows = pq.read_table(tmp_path / "out").to_pylist()
     assert {row["key"]: int(row["text"]) for row in rows} == {key: ROWS - KEYS + key for key in range(KEYS)}
