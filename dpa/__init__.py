@@ -39,7 +39,7 @@ quiet_by_default()
 _HOMES = {
     "dpa.driver.control": ["RunningJob"],
     "dpa.executors": [
-        *("BatchMapper", "BatchReducer", "Groups", "Mapper", "Process", "Reducer", "RowsReducer", "batch_mapper"),
+        *("BatchMapper", "BatchReducer", "Groups", "Mapper", "Process", "Reducer", "RowsReducer", "batch_mapper")
     ],
     "dpa.flow": ["Flow"],
     "dpa.job": ["Job"],

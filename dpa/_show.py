@@ -11,10 +11,7 @@ from dpa.errors import ConfigError
 
 
 def show(
-    target: Annotated[
-        str,
-        typer.Argument(metavar="JOB|FILE", help="A job file or data.", autocompletion=job_files),
-    ],
+    target: Annotated[str, typer.Argument(metavar="JOB|FILE", help="A job file or data.", autocompletion=job_files)],
     step: Annotated[str | None, typer.Argument(metavar="[STEP]", help="Of the job; by default its last one.")] = None,
     rows: Annotated[int, typer.Option(min=0, help="Most rows to show.")] = 10,
     schema: Annotated[bool, typer.Option("--schema", help="Show the columns and their types; read no rows.")] = False,

@@ -137,11 +137,7 @@ def finish(context: typer.Context, run: Run) -> None:
 
 
 @app.command()
-def attach(
-    context: typer.Context,
-    run: Run,
-    progress: Progress = "auto",
-) -> None:
+def attach(context: typer.Context, run: Run, progress: Progress = "auto") -> None:
     """Show the screen of a job until it ends, and then what a detached one has printed. Ctrl-C leaves it running."""
     from dpa.driver.control import RunningJob, connected
     from dpa.report import make_progress

@@ -29,17 +29,7 @@ SOURCE_CHANGES, STAGE_CHANGES = "tasks of a source change", "tasks change"
 KEYS_MOVE, STATES_MOVE = "states move with keys", "states of tasks that leave move"
 DRAIN, FREEZE, EXCHANGE, DELIVERY = "drain", "freeze", "last exchange", "delivery"
 CUT = "cut"
-CONVERSATIONS = (
-    SOURCE_CHANGES,
-    STAGE_CHANGES,
-    KEYS_MOVE,
-    STATES_MOVE,
-    DRAIN,
-    FREEZE,
-    EXCHANGE,
-    DELIVERY,
-    CUT,
-)
+CONVERSATIONS = (SOURCE_CHANGES, STAGE_CHANGES, KEYS_MOVE, STATES_MOVE, DRAIN, FREEZE, EXCHANGE, DELIVERY, CUT)
 _PHASES = {
     StagePhase.DRAINING: DRAIN,
     StagePhase.FREEZING: FREEZE,

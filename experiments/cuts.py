@@ -37,10 +37,7 @@ QUEUE_SECONDS = 0.5
 EVERY, QUICK_EVERY = 4.0, 1.0
 """Seconds between cuts."""
 
-BALANCE: dict[str, dict[str, Any]] = {
-    "none": {},
-    "adaptive": {"check_seconds": 0.25, "measure_seconds": 0.25},
-}
+BALANCE: dict[str, dict[str, Any]] = {"none": {}, "adaptive": {"check_seconds": 0.25, "measure_seconds": 0.25}}
 
 WIDEST = 1.5
 """How many times as long as with even keys a cut may take."""

@@ -18,10 +18,7 @@ REDUCERS = (5, 10, 100)
 REPEATS = 3
 WANTED = 5_000_000
 
-FORMS = {
-    **{kind: options() for kind, options in BY_KIND.items()},
-    "consistent, pooled": ConsistentOptions(pooled=True),
-}
+FORMS = {**{kind: options() for kind, options in BY_KIND.items()}, "consistent, pooled": ConsistentOptions(pooled=True)}
 """What is measured, by name."""
 
 Found = dict[str, dict[int, list[float]]]
@@ -59,9 +56,7 @@ def measure(options: argparse.Namespace) -> Findings:
     rows = [(name, *(f"{_rate(found, name, reducers):.1f}" for reducers in REDUCERS)) for name in FORMS]
     text += markdown_table(("grouping", *(f"{reducers} reducers" for reducers in REDUCERS)), rows)
     return Findings(
-        data={"records_per_second": found},
-        targets=[Target("the slowest grouping", wanted, reached, met)],
-        text=text,
+        data={"records_per_second": found}, targets=[Target("the slowest grouping", wanted, reached, met)], text=text
     )
 
 

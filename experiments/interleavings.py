@@ -106,10 +106,7 @@ if __name__ == "__main__":
     given = parser.parse_known_args()[0]
     every = ("graphs", "windows", "timers", "changes", "cuts", "relays", "coverage", "faults")
     ways = [way for way in every if getattr(given, way)]
-    way_of = {
-        "coverage": interleavings_coverage.measure,
-        "faults": partial(interleavings_faults.measure, show=_show),
-    }
+    way_of = {"coverage": interleavings_coverage.measure, "faults": partial(interleavings_faults.measure, show=_show)}
     seeds = _SEEDS.get("_".join(ways), 4_000)
     parser.add_argument("--seeds", type=int, default=seeds, help="how many random jobs or graphs")
     others = [f"--seeds {asked}"] if (asked := parser.parse_known_args()[0].seeds) != seeds else []

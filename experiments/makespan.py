@@ -45,12 +45,7 @@ IN_FLIGHT = 500
 """Records of a mapper that may wait: half a second of work for the reducers in all, as slow records ask for."""
 
 REPORT_SECONDS = 0.25
-_BY_QUEUES = {
-    "check_seconds": REPORT_SECONDS,
-    "report_every": 100,
-    "report_seconds": REPORT_SECONDS,
-    "min_queue": 50,
-}
+_BY_QUEUES = {"check_seconds": REPORT_SECONDS, "report_every": 100, "report_seconds": REPORT_SECONDS, "min_queue": 50}
 WANTED = 1.10
 MAX_MOVED = 0.1
 BALANCE: dict[str, dict[str, Any]] = {

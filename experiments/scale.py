@@ -198,17 +198,7 @@ def _text(found: dict[int, dict[str, Any]], keys: int) -> str:
         last = of_size["steps"][-1]
         sent, whole = _later(of_size, "bytes_sent") / 1000, _later(of_size, "bytes_table") / 1000
         moved = f"{_later(of_size, 'moved') + _later(of_size, 'split'):.2%}"
-        rows.append(
-            (
-                size,
-                last["tokens"],
-                _later(of_size, "decision"),
-                sent,
-                whole,
-                moved,
-                last["widest"],
-            )
-        )
+        rows.append((size, last["tokens"], _later(of_size, "decision"), sent, whole, moved, last["widest"]))
     return (
         f"{keys:,} keys, Zipf {EXPONENT:g}, hashed as a job hashes them; in each step a tenth of the thousand hottest "
         "keys are replaced. A decision is everything between the reports and the difference that is sent. Medians over "

@@ -120,9 +120,7 @@ def measure(options: argparse.Namespace) -> Findings:
             name = f"first record of a session's second job on {whose} Ray, {tasks} mappers and {tasks} reducers, s"
             targets.append(at_most(name, median[f"second job, {whose} Ray"], wanted))
     return Findings(
-        data={"records": RECORDS, "runs": runs, "medians": medians},
-        targets=targets,
-        text=_text(runs, medians, repeats),
+        data={"records": RECORDS, "runs": runs, "medians": medians}, targets=targets, text=_text(runs, medians, repeats)
     )
 
 

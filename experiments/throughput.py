@@ -44,11 +44,7 @@ PARALLELISM = (2, 4)
 PER_RECORD = {"value": "value", "reducer": operator.add}
 """A plain Python function, called for every record, as `reduceByKey` calls it."""
 
-DPA = {
-    "dpa": {"combiner": "auto"},
-    "dpa, no combiner": {},
-    "dpa, per record": PER_RECORD,
-}
+DPA = {"dpa": {"combiner": "auto"}, "dpa, no combiner": {}, "dpa, per record": PER_RECORD}
 """What each variant of the job sets; everything else is left at its default, but for the combiner: off."""
 
 LONG = 4

@@ -20,11 +20,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 os.environ.setdefault("DPA_HISTORY", "0")  # nor is the history
 os.environ.setdefault("DPA_SESSION", "none")  # a session of the developer's is not for tests
 
-_HANDLERS = {
-    signal.SIGINT: signal.default_int_handler,
-    signal.SIGQUIT: signal.SIG_DFL,
-    signal.SIGHUP: signal.SIG_DFL,
-}
+_HANDLERS = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
 for number, handler in _HANDLERS.items():
     if signal.getsignal(number) is signal.SIG_IGN:
         # A shell that runs the tests in the background, or `nohup`, has them ignore signals, and all that they start.

@@ -260,8 +260,7 @@ def _ends(drawn: Drawn, name: str) -> list[Part]:
         Part(f"min_by({name}, {by})", pl.when(known).then(least)),
         Part(values.sort_by(by).last(), last),
         Part(
-            values.sort_by(by, descending=True).first(),
-            end(pair.sort_by(by, name, descending=[True, False]).first()),
+            values.sort_by(by, descending=True).first(), end(pair.sort_by(by, name, descending=[True, False]).first())
         ),
     ]
 

@@ -17,8 +17,7 @@ JobFilePath = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="The job file (docs/job-files.md).", autocompletion=job_files)
 ]
 Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as balance.strategy=none."),
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as balance.strategy=none.")
 ]
 ProgressMode = Literal["auto", "rich", "plain", "none"]
 Progress = Annotated[ProgressMode, typer.Option(envvar="DPA_PROGRESS", help="How to show progress, on standard error.")]

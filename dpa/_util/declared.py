@@ -10,11 +10,7 @@ import pyarrow as pa
 from dpa._util.inference import lossless
 from dpa.errors import ExecutorError
 
-_NESTED: dict[str, Callable[..., pa.DataType]] = {
-    "list": pa.list_,
-    "large_list": pa.large_list,
-    "map": pa.map_,
-}
+_NESTED: dict[str, Callable[..., pa.DataType]] = {"list": pa.list_, "large_list": pa.large_list, "map": pa.map_}
 _SIZED = re.compile(r"(decimal128|decimal256)\((\d+), ?(-?\d+)\)|fixed_size_binary\[(\d+)\]")
 _MOMENT = re.compile(r"timestamp\[(s|ms|us|ns), ?tz=([^\]]+)\]")
 _BRACKETS = {"<": 1, "(": 1, "[": 1, ">": -1, ")": -1, "]": -1}

@@ -220,9 +220,7 @@ class TokenOptions(TriggeredOptions):
     @property
     def reports(self) -> LoadReportOptions:
         return LoadReportOptions(
-            report_every=self.report_every,
-            report_seconds=self.report_seconds,
-            report_when_idle=self.report_when_idle,
+            report_every=self.report_every, report_seconds=self.report_seconds, report_when_idle=self.report_when_idle
         )
 
     @property

@@ -69,9 +69,7 @@ OPERATIONS = {
     **dict.fromkeys(
         ("reduce", "agg"),
         Operation(
-            _BY_KEY | {"schema", "combiner", "on_error"},
-            needs_key=True,
-            publishes=frozenset({"table", "changes"}),
+            _BY_KEY | {"schema", "combiner", "on_error"}, needs_key=True, publishes=frozenset({"table", "changes"})
         ),
     ),
     "process": Operation(_BY_KEY | {"schema", "on_error"}, needs_key=True),

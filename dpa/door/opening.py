@@ -265,11 +265,7 @@ class _Served:
     """
 
     def __init__(
-        self,
-        process: socket.socket,
-        over: socket.socket,
-        document: Callable[[], View],
-        answer: Callable[..., Any],
+        self, process: socket.socket, over: socket.socket, document: Callable[[], View], answer: Callable[..., Any]
     ) -> None:
         process.settimeout(_SEND_SECONDS)
         self._process, self._over = process, over

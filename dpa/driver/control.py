@@ -113,11 +113,7 @@ class RunningJob:
             return None if end is None else end.result()
 
     def scale(
-        self,
-        stage: str,
-        tasks: int,
-        nodes: Sequence[str] = (),
-        warn: Callable[[str], None] = warnings.warn,
+        self, stage: str, tasks: int, nodes: Sequence[str] = (), warn: Callable[[str], None] = warnings.warn
     ) -> str:
         """Have a stage have `tasks` tasks, 256 at most; new ones on these nodes in turn, if they are given. `warn`
         receives that the cluster has fewer processors. This and the other requests return what has been done, in a

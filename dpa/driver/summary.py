@@ -40,10 +40,7 @@ _PACKAGES = ("dpa", "ray", "pyspark", "pyarrow", "polars", "numpy", "mmh3")
 
 
 def with_figures(
-    known: Report,
-    snapshot: Snapshot | None,
-    shares: Mapping[str, Sequence[TaskOutput]],
-    use: Mapping[Address, TaskUse],
+    known: Report, snapshot: Snapshot | None, shares: Mapping[str, Sequence[TaskOutput]], use: Mapping[Address, TaskUse]
 ) -> Report:
     """`known`, which says of each stage what no task reports, with the last statistics; None if no task had started.
     `shares`: of tasks in the result of their stage, unless the job failed earlier; `use`: of each task."""
@@ -71,11 +68,7 @@ def _of_all_stages(snapshot: Snapshot, seconds: float, use: Mapping[Address, Tas
 
 
 def stage_report(
-    known: StageReport,
-    snapshot: Snapshot,
-    seconds: float,
-    shares: Sequence[TaskOutput],
-    use: Mapping[Address, TaskUse],
+    known: StageReport, snapshot: Snapshot, seconds: float, shares: Sequence[TaskOutput], use: Mapping[Address, TaskUse]
 ) -> StageReport:
     """The report of a stage after a stream of `seconds` seconds; `use`: of its tasks, where it is known."""
     name, stage = known.name, snapshot[known.name]
@@ -128,10 +121,7 @@ def _load(stage: StageSnapshot, seconds: float) -> LoadShares:
 
 
 def _tasks(
-    stage: StageSnapshot,
-    outputs: Sequence[TaskOutput],
-    seconds: float,
-    use: Mapping[Address, TaskUse],
+    stage: StageSnapshot, outputs: Sequence[TaskOutput], seconds: float, use: Mapping[Address, TaskUse]
 ) -> tuple[TaskReport, ...]:
     """`outputs`: the tasks' shares of the result; `seconds`: of the stream."""
     shares = dict(zip(stage.present, outputs, strict=True)) if outputs else {}

@@ -14,17 +14,7 @@ from dpa.errors import ExecutorError
 from dpa.execution._held import held_of, value_of
 from dpa.execution.failures import USER_ERRORS, at, described, executor_error, shown
 from dpa.execution.rows import require_record
-from dpa.executors import (
-    NOTHING,
-    BatchReducer,
-    FunctionReducer,
-    Groups,
-    Process,
-    Record,
-    Reducer,
-    RowsReducer,
-    name_of,
-)
+from dpa.executors import NOTHING, BatchReducer, FunctionReducer, Groups, Process, Record, Reducer, RowsReducer, name_of
 from dpa.routing.keys import in_words
 
 

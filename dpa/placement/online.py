@@ -290,10 +290,7 @@ class Replanning(_ByAllocator):
         return Look.at(deployment, self._cluster, movable.placed(placement.counts), "the same placement")
 
 
-POLICIES: Mapping[str, Callable[[OnlinePlacement], Policy]] = {
-    "improve": Improving,
-    "replan": Replanning,
-}
+POLICIES: Mapping[str, Callable[[OnlinePlacement], Policy]] = {"improve": Improving, "replan": Replanning}
 """Those that have a name in a job file."""
 
 

@@ -252,12 +252,7 @@ def joins(found: Sequence[JoinReport]) -> Table:
 
 def errors(report: Report) -> Table:
     rows = [
-        (
-            one_line(found.step),
-            one_line(found.error),
-            count(found.records),
-            "dead letters" if found.kept else "skipped",
-        )
+        (one_line(found.step), one_line(found.error), count(found.records), "dead letters" if found.kept else "skipped")
         for found in report.errors
     ]
     return Table(plural(len(rows), "kind"), ("step", "error", "#records", "kept as"), rows)

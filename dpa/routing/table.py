@@ -79,12 +79,7 @@ class RoutingTable:
 
     @staticmethod
     def unsplit(
-        version: int,
-        positions: Hashes,
-        owners: Owners,
-        reducers: int,
-        seed: int = 0,
-        members: tuple[int, ...] = (),
+        version: int, positions: Hashes, owners: Owners, reducers: int, seed: int = 0, members: tuple[int, ...] = ()
     ) -> RoutingTable:
         """`owners`: the one reducer of each token's arc, shape (tokens,)."""
         used = in_use(owners, [Single(index) for index in range(reducers)])

@@ -148,11 +148,7 @@ def is_kept() -> bool:
 
 @contextmanager
 def ray_session(
-    address: str | None,
-    *,
-    actors: int = 2,
-    runtime_env: dict[str, Any] | None = None,
-    object_store_mb: int = 1024,
+    address: str | None, *, actors: int = 2, runtime_env: dict[str, Any] | None = None, object_store_mb: int = 1024
 ) -> Iterator[Connection]:
     """A block in which Ray is ready. A Ray that was running before stays up.
 

@@ -106,11 +106,7 @@ class Launched:
         return self._coordinator.handle
 
     def run(
-        self,
-        plan: RunPlan,
-        hooks: RunHooks,
-        store: CheckpointStore | None = None,
-        machines: Machines | None = None,
+        self, plan: RunPlan, hooks: RunHooks, store: CheckpointStore | None = None, machines: Machines | None = None
     ) -> RunOutcome:
         """Run the generation to its end; used once. `machines`: those of the job besides this one. JobFailedError,
         with the last events of tasks, if user code failed; TaskDiedError if a process died; JobCancelledError if a

@@ -130,8 +130,7 @@ class Delta(TableSink):
             about = {EPOCH: str(epoch), SECONDS: str(seconds), LAST: str(is_last)}
             about |= self._about(epoch, is_last=is_last)
             properties = CommitProperties(
-                custom_metadata=about if self.publishes else None,
-                app_transactions=self._transactions(epoch, is_last),
+                custom_metadata=about if self.publishes else None, app_transactions=self._transactions(epoch, is_last)
             )
             self._has_tried = True
             try:

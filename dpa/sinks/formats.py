@@ -38,13 +38,7 @@ def _of_files(encoding: Encoding) -> Format:
 
 
 FORMATS: dict[str, Format] = {
-    each.name: each
-    for each in (
-        *map(_of_files, ENCODINGS),
-        delta.FORMAT,
-        _iceberg.FORMAT,
-        _kafka.FORMAT,
-    )
+    each.name: each for each in (*map(_of_files, ENCODINGS), delta.FORMAT, _iceberg.FORMAT, _kafka.FORMAT)
 }
 """By name."""
 

@@ -126,11 +126,7 @@ class FileTable(Feed):
         ]
 
     def _splits(
-        self,
-        file: DataFile,
-        packs: Sequence[tuple[tuple[int, ...], int]],
-        dictionary: tuple[str, ...],
-        read: pa.Schema,
+        self, file: DataFile, packs: Sequence[tuple[tuple[int, ...], int]], dictionary: tuple[str, ...], read: pa.Schema
     ) -> Iterator[Split]:
         reading = Reading(self.columns, dictionary, only(file.schema, self.columns))
         is_alike = not self.united.refused and reading.schema == read

@@ -130,11 +130,7 @@ class LinesFile:
     size: int
 
     def splits(
-        self,
-        split_rows: int,
-        start: int,
-        columns: tuple[str, ...] | None,
-        dictionary: tuple[str, ...] = (),
+        self, split_rows: int, start: int, columns: tuple[str, ...] | None, dictionary: tuple[str, ...] = ()
     ) -> Iterator[tuple[Split, int]]:
         """The splits from the byte `start` on, each with the byte where it ends."""
         begin = max(start, self.begin)

@@ -42,10 +42,7 @@ _UNSIGNED = {
 
 @contextmanager
 def in_spark(
-    spark: SparkSession,
-    table: DataFrame | pa.Table,
-    stage_dir: str | None = None,
-    name: str = "the table in memory",
+    spark: SparkSession, table: DataFrame | pa.Table, stage_dir: str | None = None, name: str = "the table in memory"
 ) -> Iterator[DataFrame]:
     """Yield a table as a DataFrame for this block; a DataFrame as it is. Raises TableError if Spark has no counterpart
     of a column's type.

@@ -177,11 +177,7 @@ def _valid_text(frame: DataFrame) -> DataFrame:
 
 @contextmanager
 def staged(
-    frame: DataFrame,
-    stage_dir: str | None = None,
-    *,
-    row_group_rows: int = 1_000_000,
-    what: str = "staging the input",
+    frame: DataFrame, stage_dir: str | None = None, *, row_group_rows: int = 1_000_000, what: str = "staging the input"
 ) -> Iterator[FileTable]:
     """Have Spark write a DataFrame as Parquet into a new directory, yield it, and remove the directory. Raises
     TableError if Spark cannot read, compute or write the rows.

@@ -233,15 +233,7 @@ def _column(made: Translation, node: Node, name: str) -> str:
     return made.texts.get(name) or quoted(name)
 
 
-_COMPARED = {
-    "Eq": "=",
-    "NotEq": "<>",
-    "Lt": "<",
-    "LtEq": "<=",
-    "Gt": ">",
-    "GtEq": ">=",
-    "EqValidity": "<=>",
-}
+_COMPARED = {"Eq": "=", "NotEq": "<>", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">=", "EqValidity": "<=>"}
 
 _LOGICAL = {"And": ("AND", "&"), "Or": ("OR", "|"), "Xor": ("<>", "^")}  # operators on booleans, and on bits
 

@@ -139,10 +139,7 @@ def _spots(axes: Axes, arrow: Arrow, places: dict[Address, int]) -> Iterator[tup
 def _label(axes: Axes, arrow: Arrow, places: dict[Address, int], x: float, y: float, vertical: str) -> Text:
     """The arrow's label at this point of it."""
     shown = axes.transData.transform
-    (x1, y1), (x2, y2) = (
-        shown((places[arrow.sender], arrow.sent)),
-        shown((places[arrow.receiver], arrow.came)),
-    )
+    (x1, y1), (x2, y2) = (shown((places[arrow.sender], arrow.sent)), shown((places[arrow.receiver], arrow.came)))
     angle = math.degrees(math.atan((y2 - y1) / (x2 - x1)))
     return axes.text(
         x,

@@ -105,11 +105,7 @@ def measure(options: argparse.Namespace) -> Findings:
         name: {each: kept.interval(each, np.random.default_rng(options.seed)) for each in ALLOCATORS}
         for name, kept in found.items()
     }
-    return Findings(
-        data=_data(found, intervals),
-        targets=_targets(found, intervals),
-        text=_text(found, intervals),
-    )
+    return Findings(data=_data(found, intervals), targets=_targets(found, intervals), text=_text(found, intervals))
 
 
 def _targets(found: Mapping[str, Kept], intervals: Mapping[str, Mapping[str, tuple[float, float]]]) -> list[Target]:

@@ -197,8 +197,7 @@ def with_random_placement(job: SimulatedJob, seed: int) -> SimulatedJob:
     )
     names = tuple(node.name for node in nodes)
     options = OnlineOptions(
-        policy=draw.choice(["improve", METHODS[OTD].policy, "replan"]),
-        seconds=draw.choice([0.01, 0.05, 0.3]),
+        policy=draw.choice(["improve", METHODS[OTD].policy, "replan"]), seconds=draw.choice([0.01, 0.05, 0.3])
     )
     for choices in (2, 3, 3):  # of options that were: seeds mean what they did
         draw.choice(range(choices))

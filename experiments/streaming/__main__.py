@@ -101,10 +101,7 @@ def measure(options: argparse.Namespace) -> Findings:
         even = cases[0]
         latencies = {
             system: _latencies(system, run, LOAD * even.rate(system), seconds, even.files.keys, scratch, options.seed)
-            for system, run in (
-                (OURS, partial(_live_ours, scratch)),
-                (SPARK, partial(_live_spark, spark, scratch)),
-            )
+            for system, run in ((OURS, partial(_live_ours, scratch)), (SPARK, partial(_live_spark, spark, scratch)))
         }
     return Findings(
         data={

@@ -12,16 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from experiments.harness import Findings, main, progress
-from experiments.letters import (
-    METHODS,
-    SERVICE_SECONDS,
-    UNBALANCED,
-    Race,
-    Run,
-    one_after_another,
-    sessions,
-    simulate,
-)
+from experiments.letters import METHODS, SERVICE_SECONDS, UNBALANCED, Race, Run, one_after_another, sessions, simulate
 from experiments.table1.cells import MAP_SECONDS, REPORT_EVERY, Cell, Swept
 from experiments.table1.page import draw, targets_of, text_of
 from jobs.letters import WORKLOADS

@@ -40,10 +40,7 @@ class Coordinator(CoordinatorWire):
 
     def __init__(self, until: Until | None = None) -> None:
         graph = map_reduce(SPLITS[:1], 2, 1, position=Position(1))
-        stages = (
-            replace(graph[MAPPER], input=replace(graph[MAPPER].input, given=SPLITS[:1])),
-            *graph.stages[1:],
-        )
+        stages = (replace(graph[MAPPER], input=replace(graph[MAPPER].input, given=SPLITS[:1])), *graph.stages[1:])
         super().__init__(graph=replace(graph, stages=stages, until=until or Until()))
 
     def asks(self, mapper: int) -> list[Instruction]:

@@ -248,10 +248,7 @@ class OperatorWire(Wire):
         `migrates_with`: the senders, where states migrate, and `merges_with` where they do not; `drain_seconds`: as in
         `FlowControl`."""
         reports = LoadReportOptions(
-            report_every=every,
-            report_seconds=report_seconds,
-            report_when_idle=idle,
-            measures_keys=measure,
+            report_every=every, report_seconds=report_seconds, report_when_idle=idle, measures_keys=measure
         )
         self.tables = tables
         stage = _TabledStage(

@@ -105,12 +105,7 @@ class KnownLoads:
     """The last report of each reducer, and which of them are new since the last look."""
 
     def __init__(
-        self,
-        members: Sequence[int],
-        arrivals: Arrivals,
-        *,
-        measure_seconds: float,
-        check_seconds: float,
+        self, members: Sequence[int], arrivals: Arrivals, *, measure_seconds: float, check_seconds: float
     ) -> None:
         self._members = members
         self._arrivals = arrivals

@@ -117,17 +117,10 @@ class AdaptivePolicy(BalancePolicy):
             self._arrivals.expect(first.keys, first.names)
             self._arrivals.keep(_last_hashes(self.table))
         self._known = KnownLoads(
-            ring.members,
-            self._arrivals,
-            measure_seconds=options.measure_seconds,
-            check_seconds=options.check_seconds,
+            ring.members, self._arrivals, measure_seconds=options.measure_seconds, check_seconds=options.check_seconds
         )
         self._unsplitting = Unsplitting()
-        self._worth = Worth(
-            self._arrivals,
-            max_imbalance=options.max_imbalance,
-            min_gain=options.min_gain,
-        )
+        self._worth = Worth(self._arrivals, max_imbalance=options.max_imbalance, min_gain=options.min_gain)
         self._rounds: Counter[int] = Counter()
         self._between: dict[int, int] = {}  # forwarded by each, less what it got
         self._between_gone = 0  # the same of all that are gone

@@ -64,11 +64,7 @@ class Giving(RuledMachine):
     """
 
     def __init__(
-        self,
-        task: TaskMachine,
-        queue: RecordQueue,
-        forward: Callable[[Forwards], None],
-        stage: Stage,
+        self, task: TaskMachine, queue: RecordQueue, forward: Callable[[Forwards], None], stage: Stage
     ) -> None:
         super().__init__(GivingState.IDLE)
         self._task = task

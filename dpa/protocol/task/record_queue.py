@@ -58,12 +58,7 @@ class RecordQueue:
     """
 
     def __init__(
-        self,
-        index: int,
-        table: RoutingTable,
-        *,
-        eager: bool,
-        regroup: Callable[[RoutingTable], Grouping] | None = None,
+        self, index: int, table: RoutingTable, *, eager: bool, regroup: Callable[[RoutingTable], Grouping] | None = None
     ) -> None:
         """`eager`: forward queued records as soon as a table moves them, not only when they reach the head. `regroup`:
         how senders choose among the members if the table does not say; any member may then keep a record."""

@@ -4,11 +4,7 @@ random sequence of the key (PoRC)."""
 import numpy as np
 import numpy.typing as npt
 
-from dpa.routing.groupings._loops import (
-    MEMO,
-    first_reducer_with_room,
-    first_with_room,
-)
+from dpa.routing.groupings._loops import MEMO, first_reducer_with_room, first_with_room
 from dpa.routing.groupings.base import Grouping, chosen_by
 from dpa.routing.hashing import Hashes
 from dpa.routing.table import Owners

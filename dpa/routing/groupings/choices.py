@@ -9,13 +9,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from dpa.routing.groupings._loops import (
-    HEAD,
-    both_choices,
-    head_or_tail,
-    less_loaded_of_two,
-    rank_all,
-)
+from dpa.routing.groupings._loops import HEAD, both_choices, head_or_tail, less_loaded_of_two, rank_all
 from dpa.routing.groupings._space_saving import SpaceSaving
 from dpa.routing.groupings.base import Grouping, chosen_by
 from dpa.routing.hashing import Hashes

@@ -149,10 +149,7 @@ FEEDS: dict[str, tuple[Callable[[Path], Feed], pa.Table]] = {
     "watched": (watched, TABLE.select(["line"])),
     "watched CSV": (partial(watched_lines, LineFormat("csv", header=True, separator=";")), TABLE),
     "watched JSON": (partial(watched_lines, LineFormat("json")), TABLE),
-    "watched text": (
-        partial(watched_lines, LineFormat("text")),
-        TABLE.select(["line"]).rename_columns(["value"]),
-    ),
+    "watched text": (partial(watched_lines, LineFormat("text")), TABLE.select(["line"]).rename_columns(["value"])),
     "text": (text, TABLE.select(["line"]).rename_columns(["value"])),
     "fetched": (lambda _: PolledRows(Fetched(), "fetched", clock=no_time), TABLE),
     "topic": (topic, TABLE.slice(0, 60).select(["line"]).rename_columns(["value"])),
