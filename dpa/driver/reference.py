@@ -29,7 +29,7 @@ from dpa.protocol.plan import RunOutcome
 from dpa.result import ReferenceReport
 from dpa.routing.keys import names_of
 from dpa.sources.splits import placed, whole
-from dpa.spark import QUERY, beside, check_reference, compute, has_session, spark_loads
+from dpa.spark import QUERY, beside, check_reference, compute, spark_loads
 from dpa.tolerance import READING, UNREAD, Letter
 from dpa.windows.options import WINDOW
 
@@ -66,10 +66,9 @@ class Reference:
 
     def begin(self, stack: ExitStack, is_late: bool) -> None:
         """Check, and start to compute a query while the job runs, if every row of the inputs is there. `stack` ends it.
-        `is_late`: a check may fail while the job runs, which need not wait until Spark has started."""
-        if not is_late or has_session():
+        `is_late`: a check may fail while the job runs, which need not wait until Spark has started, or listed files."""
+        if not is_late:
             self.check()
-            is_late = False
         if (is_late or self._is_whole) and self._asked is not None and self._asked.sql:
             self._begun = stack.enter_context(beside(self._started, partial(self._first, is_late), QUERY))
 

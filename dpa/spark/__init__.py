@@ -7,7 +7,7 @@ Importing this package imports neither pyspark (the caller passes the session) n
 from dpa.spark._errors import quoted
 from dpa.spark._exchange import as_table, generated_frame
 from dpa.spark._reference import QUERY, check_reference, compute, spark_loads
-from dpa.spark._session import has_session, spark_kept, spark_session
+from dpa.spark._session import spark_kept, spark_session
 from dpa.spark._source import RowSample, Source, load, reads_in_place, sample_rows, sampled
 from dpa.spark._stage import Kept, beside, frame_of, input_table, schema_of, staged
 from dpa.spark._streaming import StreamSource, stream_schema, streamed
@@ -24,7 +24,6 @@ __all__ = [
     "compute",
     "frame_of",
     "generated_frame",
-    "has_session",
     "input_table",
     "load",
     "quoted",

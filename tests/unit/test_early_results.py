@@ -30,7 +30,6 @@ def computes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     Path("job.yaml").write_text(JOB, encoding="utf-8")
     Path("early_reference.py").write_text("def counts(frame):\n    return frame\n", encoding="utf-8")
     monkeypatch.setattr("dpa.job.runs_here", lambda spec: True)
-    monkeypatch.setattr("dpa.driver.reference.has_session", lambda: False)
     monkeypatch.setattr(Reference, "_computed", lambda *given: turns.pop()())
     return turns
 

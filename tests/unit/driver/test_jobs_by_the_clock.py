@@ -300,7 +300,6 @@ def test_a_stream_does_not_wait_until_spark_has_checked_its_query(monkeypatch: p
 
     STREAMS.clear()
     monkeypatch.setattr("dpa.driver.reference.beside", beside)
-    monkeypatch.setattr("dpa.driver.reference.has_session", lambda: False)
     monkeypatch.setattr("dpa.driver.run.lazy_session", lambda *given, **named: lambda: STREAMS.wait(10))
     monkeypatch.setattr(Reference, "_frames", lambda *given: {})
     monkeypatch.setattr(Reference, "check", lambda self: steps.append(f"checked, streams: {self._spark()}"))
