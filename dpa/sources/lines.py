@@ -120,7 +120,11 @@ class LinesSplit(RecordsSplit):
 
 @dataclass(frozen=True)
 class LinesFile:
-    """One file to split, from the byte `begin` after its header; the rest is as in `LinesSplit`."""
+    """One file to split, from the byte `begin` after its header; the rest is as in `LinesSplit`.
+
+    Attributes:
+        lines: how many a small text has; None: they are not counted yet.
+    """
 
     location: Location
     format: LineFormat
@@ -128,6 +132,7 @@ class LinesFile:
     schema: pa.Schema
     begin: int
     size: int
+    lines: int | None = None
 
     def splits(
         self, split_rows: int, start: int, columns: tuple[str, ...] | None, dictionary: tuple[str, ...] = ()
@@ -163,6 +168,8 @@ class LinesFile:
     def cuts_within(self, start: int, stop: int, split_rows: int) -> list[tuple[int, int]]:
         """Where splits of a text end between two bytes, the last one with the last line that ends there; and how many
         of the lines that end there each has. Raises TableError if the file cannot be read."""
+        if self.lines is not None and self.lines <= split_rows and (start, stop) == (self.begin, self.size):
+            return [(stop, self.lines)]
         cuts: list[tuple[int, int]] = []
         last = lines = 0  # where the last line ends, and how many there are behind the last cut
         step = PIECE_BYTES - 1
@@ -221,7 +228,9 @@ def lines_file(location: Location, kind: LineFormat, declared: pa.Schema | None)
         if isinstance(error, FileNotFoundError):
             raise
         raise TableError(f"{shown}: cannot be read as {kind.name}: {error}") from None
-    return LinesFile(location, kind, tuple(names), schema, begin, size)
+    is_counted = kind.name == "text" and begin < size <= len(first)
+    lines = len(ends_of(pa.py_buffer(first[begin:]), is_whole=True)) if is_counted else None
+    return LinesFile(location, kind, tuple(names), schema, begin, size, lines)
 
 
 def _text(data: pa.Buffer, columns: tuple[str, ...] | None = None) -> pa.Table:

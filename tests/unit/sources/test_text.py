@@ -6,6 +6,7 @@ import gzip
 import time
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -58,6 +59,19 @@ def test_small_files_share_a_split_which_continues_at_any_row(tmp_path: Path, mo
         rows = table_of([split])["value"].to_pylist()
         for read in range(split.rows):
             assert table_of([split.after(read // 2).after(read - read // 2)])["value"].to_pylist() == rows[read:]
+
+
+def test_lines_are_counted_alike_when_a_text_is_looked_at_and_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "_TEXT_SPLIT_BYTES", 1_000)
+    file, random = tmp_path / "a.txt", Random(0)
+    for _ in range(200):
+        parts = random.choices(["a", "é", "\n", "\r", "\r\n", "\ufeff"], k=random.randrange(12))
+        file.write_bytes("".join(parts).encode())
+        table, rows = text_table(data_files(str(file))), random.randrange(1, 6)
+        later = replace(table, files=tuple(replace(each, lines=None) for each in table.files))
+        assert table.poll(rows).splits == later.poll(rows).splits, parts
 
 
 def test_text_is_read_in_place_where_it_is_large_and_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
