@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -124,7 +125,7 @@ class Slot:
         return {} if self.checkpoint is None else self.checkpoint.files()
 
     def encode(self) -> bytes:
-        body = _SLOTS.dump_json(self)
+        body = _slots().dump_json(self)
         return b'{"schema": %d, "sha256": "%s", "slot": %s}\n' % (_SCHEMA, _digest(body), body)
 
     @staticmethod
@@ -141,7 +142,7 @@ class Slot:
         if digest != _digest(body):
             raise CheckpointDamagedError(f"{place} is damaged: its checksum does not fit")
         try:
-            slot = _SLOTS.validate_json(body, strict=True)
+            slot = _slots().validate_json(body, strict=True)
         except ValidationError as error:
             first = error.errors()[0]
             at = ".".join(map(str, first["loc"]))
@@ -165,7 +166,9 @@ class Slot:
                 yield f"{file.path} is newer than its checkpoint"
 
 
-_SLOTS = TypeAdapter(Slot)
+@cache
+def _slots() -> TypeAdapter[Slot]:
+    return TypeAdapter(Slot)  # a tenth of a second, which only a job with checkpoints is to take
 
 
 def _digest(body: bytes) -> bytes:
