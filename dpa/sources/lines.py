@@ -229,8 +229,8 @@ def lines_file(location: Location, kind: LineFormat, declared: pa.Schema | None)
             raise
         raise TableError(f"{shown}: cannot be read as {kind.name}: {error}") from None
     is_counted = kind.name == "text" and begin < size <= len(first)
-    lines = len(ends_of(pa.py_buffer(first[begin:]), is_whole=True)) if is_counted else None
-    return LinesFile(location, kind, tuple(names), schema, begin, size, lines)
+    counted = len(ends_of(pa.py_buffer(first[begin:]), is_whole=True)) if is_counted else None
+    return LinesFile(location, kind, tuple(names), schema, begin, size, counted)
 
 
 def _text(data: pa.Buffer, columns: tuple[str, ...] | None = None) -> pa.Table:
