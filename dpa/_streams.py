@@ -22,6 +22,20 @@ if TYPE_CHECKING:
     from dpa.config import keywords as kw
 
 
+_INSTEAD = {
+    "key_by(...).agg(...)": "group_by groupby groupBy agg",
+    "key_by(...).top_k(1, by=...)": "unique distinct drop_duplicates dropDuplicates",
+    "top_k(...)": "sort sort_by orderBy limit",
+    "filter(...)": "where",
+    "with_columns(...)": "with_column withColumn assign",
+    "window(...)": "group_by_dynamic rolling",
+    "union(...)": "concat vstack unionAll unionByName",
+    "write(...)": "sink_parquet sink_csv write_parquet write_csv to_parquet to_csv",
+    "head(...)`, and of a result that a run returns `table()": "collect toPandas to_pandas to_arrow toArrow",
+}
+"""What says here what methods of polars, pandas and Spark say."""
+
+
 @traced_from_caller
 class Stream(Looks):
     """The rows of one step of a flow. Every call adds a step and returns its rows.
@@ -41,6 +55,13 @@ class Stream(Looks):
     def __init__(self, flow: WrittenFlow, step: str) -> None:
         self.flow = flow
         self.step = step
+
+    if not TYPE_CHECKING:  # else checkers would take any name
+
+        def __getattr__(self, name: str) -> Any:
+            right = next((right for right, words in _INSTEAD.items() if name in words.split()), None)
+            meant = "" if right is None else f": write `{right}`"
+            raise AttributeError(f"the rows of a step have no {name!r}{meant}", name=name, obj=self)
 
     def map(self, function: kw.AnyFunction, *, name: str | None = None, **options: Unpack[kw.Map]) -> Stream:
         """Make a row of each row, by a function of a dict, or of Arrow batches if it is marked `batch_mapper`.

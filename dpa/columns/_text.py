@@ -15,6 +15,7 @@ _UNTYPED = re.compile(r"^(\w+) cannot determine the type of")
 _ALIAS = re.compile(r'(.*\S)\s+as\s+(?:"([^"]+)"|(\w+))\s*', re.IGNORECASE | re.DOTALL)
 _PLACE = re.compile(r" ?at Line: (\d+), Column: (\d+)")
 _QUOTED = re.compile(r"['\"`]([^'\"`]+)['\"`]")
+_WORD_OF_SQL = re.compile(r"(?:unsupported function|found) '(\w+)'")
 
 
 def expression_of(text: str) -> pl.Expr | Sql:
@@ -61,6 +62,9 @@ def marked(text: str, message: str) -> str:
         if line >= len(shown):
             line, column = len(shown) - 1, len(shown[-1])
             what = re.sub("found: .*", "found: the end", what)
+    word = _WORD_OF_SQL.search(message)
+    name = word and re.search(rf"\b{word[1]}\b(?!\s*\()", text, re.IGNORECASE)
+    what += f'; a column of this name is written "{name[0]}"' if name else ""
     marked = [f"    {each}" for each in shown]
     if column >= 0:
         marked.insert(line + 1, f"    {' ' * column}^")

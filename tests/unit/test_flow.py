@@ -17,6 +17,7 @@ import yaml
 
 import dpa
 from dpa import Flow, Job
+from dpa._streams import _INSTEAD
 from dpa.aggregates import Count, Sum
 from dpa.config import parse
 from dpa.errors import ConfigError, TableError
@@ -348,6 +349,17 @@ def test_a_flow_that_does_not_fit_is_refused_with_the_name_of_the_step(build: An
     with pytest.raises(ConfigError) as error:
         flow_of(build).check()
     assert str(error.value).replace(f"{__name__}.", "test_flow.").startswith(f"Flow('tests'): {message}")
+
+
+def test_a_method_of_polars_or_spark_is_answered_with_what_says_the_same_here() -> None:
+    rows = Flow("shop").read([{"id": 1}])
+    with pytest.raises(AttributeError, match=r"have no 'groupBy': write `key_by\(\.\.\.\)\.agg\(\.\.\.\)`$"):
+        rows.groupBy("id")  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"have no 'with_colums'$"):
+        rows.with_colums(n="id + 1")  # type: ignore[attr-defined]
+    calls = {word for right in _INSTEAD for word in re.findall(r"(\w+)\(", right)} - {"table"}
+    assert all(hasattr(rows, word) or hasattr(rows.key_by("id"), word) for word in calls)
+    assert not any(hasattr(rows, word) for words in _INSTEAD.values() for word in words.split())
 
 
 def test_a_flow_without_steps_is_refused_as_such() -> None:

@@ -181,6 +181,8 @@ WRONG = {
     "no_such(cents)": ("unsupported function 'no_such'", 0),
     "cast(cents as money)": ('datatype "money" is not currently supported', 14),
     "extract(foo from day)": ("does not support 'foo' part", 8),
+    "lower(user)": ("unsupported function 'user'; a column of this name is written \"user\"", 6),
+    "Order + 1": ("(found 'Order' clause); a column of this name is written \"Order\"", 0),
     "length(a, b, c)": ("no function matches the given name", 0),
     "cents > (select max(cents) from other)": ("relation 'other' was not found", 32),
 }
