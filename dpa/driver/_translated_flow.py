@@ -23,13 +23,12 @@ from dpa.operators import JoinOptions, RowOperator
 from dpa.routing.keys import names_of
 from dpa.spark import quoted
 from dpa.spark.aggregates import aggregates
+from dpa.spark.comparison import ROUNDING
 from dpa.spark.expressions import translation
 from dpa.spark.times import since_epoch
 from dpa.windows.options import END, MICROS, START
 
 _JOINS = {"semi": "LEFT SEMI", "anti": "LEFT ANTI"}
-
-_FLOATS = 1e-9  # how far sums of floating-point numbers may be apart, relatively: Spark adds them up in another order
 
 
 class TranslatedFlow:
@@ -57,7 +56,7 @@ class TranslatedFlow:
     def tolerances(self, name: str) -> dict[str, float]:
         """How far numbers of a step's columns may be off, relatively: floating-point numbers, and what is estimated."""
         columns = self._columns.empty(name)
-        floats = {field.name: _FLOATS for field in columns if _has_floats(field.type)}
+        floats = {field.name: ROUNDING for field in columns if _has_floats(field.type)}
         return floats | {column: off for column, off in self._estimated.items() if column in columns.names}
 
     def _of(self, step: Step) -> str:

@@ -133,13 +133,17 @@ class Reference:
         }
 
     def _compared(self, own: pa.Table, expected: pa.Table) -> ReferenceReport:
-        from dpa.spark.comparison import compare
+        from dpa.spark.comparison import ROUNDING, compare
 
         assert self._asked is not None
         sql, tolerance = self._query
         found = compare(own, expected, self.step.key, tolerance)
-        asked = (f"Spark was asked: {sql}",) if self._asked.is_auto and not found.matches else ()
-        return ReferenceReport(True, found.matches, found.rows, (*found.differences, *asked))
+        hints = [f"Spark was asked: {sql}"] if self._asked.is_auto and not found.matches else []
+        if not (found.matches or tolerance):
+            floats = {column.name: ROUNDING for column in own.schema if pa.types.is_floating(column.type)}
+            if compare(own, expected, self.step.key, floats).matches:
+                hints = [f"all differences are rounding; to allow it, give the reference `tolerance: {ROUNDING:g}`"]
+        return ReferenceReport(True, found.matches, found.rows, (*found.differences, *hints))
 
     def spark_skew(self, outcome: RunOutcome) -> float | None:
         """The skew of a Spark shuffle of the same records to one partition a task. None if it is not asked for, or

@@ -26,6 +26,8 @@ from dpa.spark._equality import (
     steady,
 )
 
+ROUNDING = 1e-9  # how far sums of floating-point numbers may be apart, relatively: Spark adds them up in another order
+
 _SIDES = ("result", "reference")
 
 _OTHER = {"result": "reference", "reference": "result"}

@@ -1,4 +1,4 @@
-"""What `dpa run` shows of a result while Spark still computes its reference, and after that."""
+"""What is shown of a result while Spark still computes its reference, and after that."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from dpa import Flow
 from dpa.driver.reference import Reference
+from dpa.errors import ReferenceMismatchError
 from dpa.run import app
+from dpa.testing import LocalBackend
 
 JOB = """
 name: early
@@ -81,3 +84,14 @@ def test_an_interrupt_says_that_the_result_shown_was_not_published(
     assert ran() == 130
     assert "the result above was not published: Spark had not yet" in capsys.readouterr().err
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("seconds, is_said", [(0.1 + 0.2, True), (0.3000001, False)])
+def test_differences_that_are_rounding_are_said_to_be_that(computes: list[Any], seconds: float, is_said: bool) -> None:
+    flow = Flow("sums")
+    summed = flow.read([{"word": "a", "seconds": 0.3}]).key_by("word").agg(seconds="sum(seconds)")
+    summed.reference(function="early_reference:counts", baseline=False)
+    computes.append(lambda: pa.table({"word": ["a"], "seconds": [seconds]}))
+    with pytest.raises(ReferenceMismatchError) as refused:
+        flow.run(backend=LocalBackend())
+    assert str(refused.value).endswith("rounding; to allow it, give the reference `tolerance: 1e-09`") is is_said
