@@ -96,7 +96,9 @@ def _epochs(ended: EpochStats) -> Iterator[Fact]:
 
 def ended(report: Report) -> str:
     """How the run ended, after how long, and what it survived."""
-    parts = [f"{one_line(report.status, 60)} in {seconds(report.seconds.total)}"]
+    is_checked = report.status != "unverified"
+    parts = [f"{one_line(report.status, 60) if is_checked else 'ran'} in {seconds(report.seconds.total)}"]
+    parts += [] if is_checked else ["not checked by Spark yet"]
     parts += ["in this process, without Ray"] if report.backend == "local" else []
     if report.recoveries:
         parts.append(f"after {plural(len(report.recoveries), 'restart')}")
