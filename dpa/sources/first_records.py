@@ -32,7 +32,7 @@ _OPTIONS = {"header", "inferschema", "sep", "delimiter", "quote", "comment", "nu
 
 @dataclass(frozen=True)
 class FirstRecords(Feed):
-    """Files of CSV, JSON lines or text.
+    """Files of CSV, JSON lines or text, or of Parquet in directories such as `day=2024-01-31`.
 
     Attributes:
         name: the format.
@@ -65,6 +65,8 @@ class FirstRecords(Feed):
         sources = [file.name for file in self.files]
         if self.name == "text":
             return pl.scan_lines(sources, name="value", glob=False)
+        if self.name == "parquet":
+            return pl.scan_parquet(sources, hive_partitioning=True, glob=False)
         if self.name == "json":
             frame = pl.scan_ndjson(sources, infer_schema_length=_INFERRED_ROWS)
             return frame.select(sorted(frame.collect_schema().names()))  # as Spark orders them
@@ -109,12 +111,13 @@ def first_records(
 ) -> FirstRecords | None:
     """Files of a format, found as by `data_files`; None if they are not on this machine, or polars would not read them
     as Spark does. Raises TableError if there are none."""
-    knows = name in ("json", "text") and not options
+    knows = name in ("json", "text", "parquet") and not options
     if name == "csv":
         knows = {key.lower() for key in options} <= _OPTIONS
     if not knows or not all(map(is_surely_local, paths)):
         return None
-    files = (file for path in paths for file in data_files(path, glob, recursive, exclude))
+    deep = recursive or name == "parquet"  # which is read in place unless it is partitioned
+    files = (file for path in paths for file in data_files(path, glob, deep, exclude))
     return FirstRecords(name, tuple({file.name: file for file in files}.values()), options)
 
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dpa.sources.first_records import first_records
@@ -37,3 +39,21 @@ def test_first_records_are_those_of_spark(spark, tmp_path: Path, name: str, cont
     assert [str(kind) for kind in feed.schema.types] == [
         narrow.get(str(kind), str(kind)).replace("element", "item") for kind in frame.schema.types
     ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [["2026-01-31", "2026-02-01"], ["1", "20", "__HIVE_DEFAULT_PARTITION__"], ["a b", "c%3Dd", "é"], ["0.5", "2"]],
+)
+def test_first_records_of_a_partitioned_directory_are_those_of_spark(spark, tmp_path: Path, values: list[str]) -> None:
+    for number, value in enumerate(values):
+        folder = tmp_path / f"part={value}" / "of=x"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"n": [number, number + 10], "word": ["a", None]}), folder / "1.parquet")
+    source = Source("parquet", str(tmp_path))
+    feed = first_records("parquet", source.paths, {})
+    assert feed is not None
+    found = [row for batch in feed.rows_now(100) for row in batch.to_pylist()]
+    frame = load(spark, source).toArrow()
+    assert feed.schema.names == frame.schema.names
+    assert sorted(found, key=lambda row: row["n"]) == sorted(frame.to_pylist(), key=lambda row: row["n"])
