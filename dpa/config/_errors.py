@@ -9,6 +9,7 @@ from dpa._util.words import alternatives, suggestion
 from dpa.config._schema import json_schema
 from dpa.config._section import in_json
 from dpa.config._yaml import KeyPath, Places, error_at, written_at
+from dpa.config.inputs import OF_READERS
 from dpa.config.variants import VARIANTS, Variants, choice
 
 _CHOICE = re.compile(r"(str|int|float|bool|list|dict|literal)(\[.*\])?|\w+Config")
@@ -107,6 +108,10 @@ def _unknown_key(path: KeyPath, location: Sequence[str | int], document: Mapping
         empty = () if section else (name for name in known if name in document and document[name] is None)
         if (above := next((name for name in empty if key in _keys_at((name,))), None)) is not None:
             return f"unknown key; indent it if it belongs to `{above}`, which is empty"
+        if "options" in known and key.lower() in {
+            name.lower() for form in OF_READERS.values() for name in form.split()
+        }:
+            return f"unknown key; as an option of the format, it stands in `options: {{{key}: ...}}`"
     elif variants.that_have(key):
         return _of_another_variant(key, section, str(location[-2]), variants, document, places)
     else:

@@ -21,6 +21,10 @@ _PLAIN = {  # what PyYAML says of lines that are indented wrongly
     "expected <block end>": "this line is indented like none above it",
     "expected '<document start>'": "this line is indented less than the first one",
 }
+_BEGUN = {  # what it says, at its end, of something that begins before
+    "could not find expected ':'": "after a key a colon and a space are missing",
+    "found unexpected end of stream": "this quote is not closed",
+}
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 Places: TypeAlias = Mapping[KeyPath, str]
@@ -39,7 +43,10 @@ def parsed(text: str, origin: str) -> tuple[Any, dict[KeyPath, int]]:
         lines = _line_numbers(node, origin)
         return None if node is None else _Loader("").construct_document(node), lines
     except yaml.MarkedYAMLError as error:
-        mark, plain = error.problem_mark, _PLAIN.get((error.problem or "").partition(",")[0])
+        mark, said = error.problem_mark, (error.problem or "").partition(",")[0]
+        if error.context_mark and said in _BEGUN:
+            mark = error.context_mark
+        plain = _PLAIN.get(said) or _BEGUN.get(said)
         problem = plain or f"{error.problem} {error.context or ''}".rstrip()
         assert mark is not None
         if error.context_mark and not plain:

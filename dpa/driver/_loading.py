@@ -180,7 +180,13 @@ def loaded(file: JobFile, section: str, executor: ExecutorConfig, group: str | N
         require_in_file(executor.use)
     if section.rpartition(".")[2] in ("reducer", "reduce") and ":" not in executor.use:
         if executor.use not in READY_MADE:
-            known = f"the ready-made ones are {', '.join(READY_MADE)}; your own is `package.module:Name`"
+            module, _, name = executor.use.rpartition(".")
+            own = (
+                f"{module}:{name}"
+                if module and all(map(str.isidentifier, executor.use.split(".")))
+                else "package.module:Name"
+            )
+            known = f"the ready-made ones are {', '.join(READY_MADE)}; your own is `{own}`"
             known += suggestion(executor.use, READY_MADE, before="; ")
             raise file.error(section, f"there is no ready-made reducer {executor.use!r}; {known}")
         found: Any = READY_MADE[executor.use]

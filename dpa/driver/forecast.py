@@ -242,7 +242,7 @@ def _with_queries(spec: JobSpec, columns: Columns) -> dict[str, Any]:
     for step in spec.results:
         asked = step.config.reference
         if asked is not None and asked.is_auto:
-            with blaming(spec.file, f"{step.at('reference')}.sql"):
+            with blaming(spec.file, step.at("reference")):
                 sql, _ = translated(step, spec.steps, columns)
             config.get("stages", {}).get(step.name, config)["reference"]["sql"] = sql
     return config

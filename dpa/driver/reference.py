@@ -57,11 +57,15 @@ class Reference:
     def is_asked(self) -> bool:
         return self._asked is not None and self._asked.at_end
 
+    @property
+    def _key_of_query(self) -> str:
+        return f"{self._key}.sql" if self._asked is not None and not self._asked.is_auto else self._key
+
     def check(self) -> None:
         """Have Spark resolve the query against the inputs' columns, reading no row. A function is not called.
         ConfigError if the query is wrong, or has no column for the key."""
         if self._asked is not None and self._asked.sql:
-            with blaming(self._spec.file, f"{self._key}.sql"):
+            with blaming(self._spec.file, self._key_of_query):
                 check_reference(self._spark(), self._frames(), self._query[0], self.step.key)
 
     def begin(self, stack: ExitStack, is_late: bool) -> None:
@@ -73,7 +77,7 @@ class Reference:
             self._begun = stack.enter_context(beside(self._started, partial(self._first, is_late), QUERY))
 
     def _started(self) -> SparkSession:
-        with blaming(self._spec.file, f"{self._key}.sql"):
+        with blaming(self._spec.file, self._key_of_query):
             return self._spark()
 
     def _first(self, checks: bool) -> pa.Table | None:

@@ -83,7 +83,7 @@ def test_what_calls_python_is_refused_with_its_step(spark) -> None:
 
     flow = Flow()
     flow.read(ORDERS).filter(some, name="some").key_by("customer").reduce("count").reference("auto")
-    with pytest.raises(ConfigError, match=r"stages.reduce.reference.sql: the step 'some': calls .*some, and Spark do"):
+    with pytest.raises(ConfigError, match=r"stages.reduce.reference: the step 'some': calls .*some, and Spark do"):
         flow.validate()
 
 

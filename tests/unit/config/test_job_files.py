@@ -288,6 +288,12 @@ ERRORS = [
     ),
     ("input:\nformat: csv\n", "job.yaml:2: format: unknown key; indent it if it belongs to `input`, which is empty"),
     ("input:\n    rate: 5\n  rows: 5\n", "job.yaml:3:3: not valid YAML: this line is indented like none above it"),
+    ("rows: 5\nkey:value\nseed: 1\n", "job.yaml:2:1: not valid YAML: after a key a colon and a space are missing"),
+    ("key: a\nname: 'x\nrows: 5\n", "job.yaml:2:7: not valid YAML: this quote is not closed"),
+    (
+        "input: {format: csv, header: true}",
+        "job.yaml:1: input.header: unknown key; as an option of the format, it stands in `options: {header: ...}`",
+    ),
     (" key: value\nrows: 5\n", "job.yaml:2:1: not valid YAML: this line is indented less than the first one"),
     (
         "input:\n  format: csv\n  path: x\n  options: {headr: true}\n",

@@ -177,6 +177,8 @@ mapper: {use: words_job:by_word, args: {n: 1}}
 reducer: cout
     there is no ready-made reducer 'cout'; the ready-made ones are count, sum, min, max, mean...
     your own is `package.module:Name`
+reducer: words_job.add
+    your own is `words_job:add`
 reducer: words_job:number
     1: reducer: 5 is no reducer: give a dpa.Reducer
 reducer: words_job:Split

@@ -43,7 +43,7 @@ def test_a_step_without_a_counterpart_is_named(make, why) -> None:
         rows.key_by("country").reduce("count", name="all").reference("auto")
     else:
         rows.reference("auto")
-    with pytest.raises(ConfigError, match=rf"stages\.(some|all)\.reference.sql: the step 'some': {why}"):
+    with pytest.raises(ConfigError, match=rf"stages\.(some|all)\.reference: the step 'some': {why}"):
         flow.forecast()
 
 

@@ -272,6 +272,11 @@ def valued(kind: pa.DataType) -> pa.Schema:
     ("changes", "schema", "message"),
     [
         ({"key": "word"}, ANY.schema, "key: the input has no column 'word'; it has key, value"),
+        (
+            {"key": "word"},
+            pa.schema({"_c0": pa.string(), "_c1": pa.string()}),
+            "give the input `options: {header: true}`",
+        ),
         ({"values": ("n", "value")}, ANY.schema, "value: the input has no column 'n'; it has key, value"),
         (
             {"reducer": Sum("valeu")},
