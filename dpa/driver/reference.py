@@ -8,7 +8,7 @@ nothing else was made of them; else, of a reducer's, their keys; else there is n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -52,6 +52,7 @@ class Reference:
         self._is_whole = all(found.feed is None for found in opened.values())
         self._spark = spark
         self._begun: Future[pa.Table | None] | None = None
+        self._checked: Future[None] = Future()
 
     @property
     def is_asked(self) -> bool:
@@ -83,11 +84,16 @@ class Reference:
     def _first(self, checks: bool) -> pa.Table | None:
         if checks:
             self.check()
+        self._checked.set_result(None)
         return self._computed(self._frames()) if self._is_whole else None
 
-    def require_right(self) -> None:
-        """ConfigError if the query has turned out to be wrong while the job runs."""
-        if self._begun is not None and self._begun.done() and isinstance(self._begun.exception(), ConfigError):
+    def require_right(self, *, waits: bool = False) -> None:
+        """ConfigError if the query has turned out to be wrong while the job runs; `waits` until that is known."""
+        if self._begun is None:
+            return
+        if waits:
+            wait([self._begun, self._checked], return_when=FIRST_COMPLETED)
+        if self._begun.done() and isinstance(self._begun.exception(), ConfigError):
             self._begun.result()
 
     @property
@@ -144,7 +150,7 @@ class Reference:
         found = compare(own, expected, self.step.key, tolerance)
         hints = [f"Spark was asked: {sql}"] if self._asked.is_auto and not found.matches else []
         if not (found.matches or tolerance):
-            floats = {column.name: ROUNDING for column in own.schema if pa.types.is_floating(column.type)}
+            floats = {column.name: ROUNDING / 1_000 for column in own.schema if pa.types.is_floating(column.type)}
             if compare(own, expected, self.step.key, floats).matches:
                 hints = [f"all differences are rounding; to allow it, give the reference `tolerance: {ROUNDING:g}`"]
         return ReferenceReport(True, found.matches, found.rows, (*found.differences, *hints))

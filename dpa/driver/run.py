@@ -220,6 +220,8 @@ class Run:
         self._progress.enter("reference")
         takes_time = any(reference.takes_time for reference in self._references)
         with self._unverified(self._outputs.result(self._report("unverified"))) if takes_time else nullcontext():
+            for reference in self._references:  # one may take long before another is found to be wrong
+                reference.require_right(waits=True)
             for result, reference in zip(self._outputs.results, self._references, strict=True):
                 result.compared = reference.compare(result.read, outcome)
                 result.spark_skew = reference.spark_skew(outcome)

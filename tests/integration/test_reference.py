@@ -145,6 +145,35 @@ def test_a_wrong_query_is_found_before_anything_runs(
             step()
 
 
+def fails_at_b(record: dict[str, Any]) -> list[tuple[str, str]]:
+    if record["word"] == "b":
+        raise ValueError("not this one")
+    return [(record["word"], record["word"])]
+
+
+@pytest.mark.parametrize("on_error", ["skip", "dead_letter"])
+@pytest.mark.parametrize("sql", ["SELECT wrd FROM input", "SELECT word AS w, 1 AS count FROM input GROUP BY word"])
+def test_a_wrong_query_is_found_though_a_job_ends_before_and_left_records_out(
+    tmp_path: Path, on_error: str, sql: str
+) -> None:
+    letters = {"dead_letters": {"path": str(tmp_path / "letters")}} if on_error == "dead_letter" else {}
+    output = {"path": str(tmp_path / "out")}
+    job = counting({"sql": sql}, mapper=fails_at_b, on_error=on_error, output=output, **letters)
+    with pytest.raises(ConfigError, match="reference query"):
+        job.run(backend=LocalBackend())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_wrong_query_is_found_while_the_one_before_is_computed() -> None:
+    flow = Flow()
+    words = flow.read(WORDS, name="words").key_by("word")
+    slow = "SELECT word, sum(id % 7) AS n FROM words, range(40000000000) GROUP BY word"
+    words.agg(n="count(*)", name="first").reference(slow)
+    words.agg(n="count(*)", name="second").reference("SELECT wrd FROM words")
+    with pytest.raises(ConfigError, match=r"stages.second.reference.sql: .*wrd"):
+        flow.run(backend=LocalBackend())
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
