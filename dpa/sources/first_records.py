@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -38,11 +39,13 @@ class FirstRecords(Feed):
         name: the format.
         files: at least one.
         options: named as Spark's, of CSV only.
+        above: what directories above the table are called that have the form of a partition.
     """
 
     name: str
     files: tuple[Location, ...]
     options: Mapping[str, str]
+    above: frozenset[str] = frozenset()
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -66,7 +69,16 @@ class FirstRecords(Feed):
         if self.name == "text":
             return pl.scan_lines(sources, name="value", glob=False)
         if self.name == "parquet":
-            return pl.scan_parquet(sources, hive_partitioning=True, glob=False)
+            values = _partitions([file.path.rpartition("/")[0] for file in self.files])
+            frame = pl.scan_parquet(
+                sources,
+                hive_partitioning=True,
+                hive_schema={name: _kind(of_name) for name, of_name in values.items()},
+                missing_columns="insert",
+                extra_columns="ignore",
+                glob=False,
+            )
+            return frame.drop(self.above).rename({name: unquote(name) for name in values.keys() - self.above})
         if self.name == "json":
             frame = pl.scan_ndjson(sources, infer_schema_length=_INFERRED_ROWS)
             return frame.select(sorted(frame.collect_schema().names()))  # as Spark orders them
@@ -118,7 +130,29 @@ def first_records(
         return None
     deep = recursive or name == "parquet"  # which is read in place unless it is partitioned
     files = (file for path in paths for file in data_files(path, glob, deep, exclude))
-    return FirstRecords(name, tuple({file.name: file for file in files}.values()), options)
+    above = frozenset(_partitions(paths) if name == "parquet" else ())
+    return FirstRecords(name, tuple({file.name: file for file in files}.values()), options, above)
+
+
+def _partitions(folders: Sequence[str]) -> dict[str, set[str]]:
+    """The values of each column that the names of directories make, as they are written."""
+    values: dict[str, set[str]] = {}
+    for folder in folders:
+        for name, has_value, value in (part.partition("=") for part in folder.split("/")):
+            if has_value:
+                values.setdefault(name, set()).add(value)
+    return values
+
+
+def _kind(values: set[str]) -> type[pl.DataType]:
+    """The type of a column with these values: Spark's, or text."""
+    import polars as pl
+
+    texts = pl.Series([unquote(value) for value in values if value != "__HIVE_DEFAULT_PARTITION__"], dtype=pl.String)
+    made: dict[type[pl.DataType], pl.Series] = {kind: texts.cast(kind, strict=False) for kind in (pl.Int64, pl.Float64)}
+    made[pl.Date] = texts.str.to_date("%Y-%m-%d", strict=False)
+    fitting = (kind for kind, found in made.items() if len(texts) and not found.null_count())
+    return next(fitting, pl.String)
 
 
 def _plain(frame: pl.DataFrame) -> pa.Table:

@@ -43,14 +43,23 @@ def test_first_records_are_those_of_spark(spark, tmp_path: Path, name: str, cont
 
 @pytest.mark.parametrize(
     "values",
-    [["2026-01-31", "2026-02-01"], ["1", "20", "__HIVE_DEFAULT_PARTITION__"], ["a b", "c%3Dd", "é"], ["0.5", "2"]],
+    [
+        ["2026-01-31", "2026-02-01"],
+        ["1", "20", "__HIVE_DEFAULT_PARTITION__"],
+        ["__HIVE_DEFAULT_PARTITION__"],
+        ["a b", "c%3Dd", "é"],
+        ["0.5", "2"],
+        ["10%3A00", "11%3A30"],
+    ],
 )
 def test_first_records_of_a_partitioned_directory_are_those_of_spark(spark, tmp_path: Path, values: list[str]) -> None:
+    table = tmp_path / "under=7" / "table"
     for number, value in enumerate(values):
-        folder = tmp_path / f"part={value}" / "of=x"
+        folder = table / f"my%20part={value}" / "of=x"
         folder.mkdir(parents=True)
-        pq.write_table(pa.table({"n": [number, number + 10], "word": ["a", None]}), folder / "1.parquet")
-    source = Source("parquet", str(tmp_path))
+        more = {} if number else {"only here": [1, 2]}
+        pq.write_table(pa.table({"n": [number, number + 10], "word": ["a", None], **more}), folder / "1.parquet")
+    source = Source("parquet", str(table))
     feed = first_records("parquet", source.paths, {})
     assert feed is not None
     found = [row for batch in feed.rows_now(100) for row in batch.to_pylist()]
