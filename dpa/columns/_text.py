@@ -62,13 +62,22 @@ def marked(text: str, message: str) -> str:
         if line >= len(shown):
             line, column = len(shown) - 1, len(shown[-1])
             what = re.sub("found: .*", "found: the end", what)
-    word = _WORD_OF_SQL.search(message)
-    name = word and re.search(rf"\b{word[1]}\b(?!\s*\()", text, re.IGNORECASE)
-    what += f'; a column of this name is written "{name[0]}"' if name else ""
+    what += _as_column(text, message)
     marked = [f"    {each}" for each in shown]
     if column >= 0:
         marked.insert(line + 1, f"    {' ' * column}^")
     return "\n".join([f"this is no SQL expression: {what}", *marked])
+
+
+def _as_column(text: str, message: str) -> str:
+    """How to write a column that the message takes for a word of SQL, where the text has that in a column's place."""
+    word = _WORD_OF_SQL.search(message)
+    if word is None or re.search(rf"\b{word[1]}\s*[(.]", text, re.IGNORECASE):
+        return ""
+    name = re.search(
+        rf"(?<![.\w])({word[1]})\s*(?:$|[-+*/%<>=!,)|]|(?:is|in|as|and|or|between)\b)", text, re.IGNORECASE
+    )
+    return f'; a column of this name is written "{name[1]}"' if name else ""
 
 
 def _error_of(query: str) -> str:

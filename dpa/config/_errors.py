@@ -9,7 +9,7 @@ from dpa._util.words import alternatives, suggestion
 from dpa.config._schema import json_schema
 from dpa.config._section import in_json
 from dpa.config._yaml import KeyPath, Places, error_at, written_at
-from dpa.config.inputs import OF_READERS
+from dpa.config.inputs import is_option
 from dpa.config.variants import VARIANTS, Variants, choice
 
 _CHOICE = re.compile(r"(str|int|float|bool|list|dict|literal)(\[.*\])?|\w+Config")
@@ -108,9 +108,7 @@ def _unknown_key(path: KeyPath, location: Sequence[str | int], document: Mapping
         empty = () if section else (name for name in known if name in document and document[name] is None)
         if (above := next((name for name in empty if key in _keys_at((name,))), None)) is not None:
             return f"unknown key; indent it if it belongs to `{above}`, which is empty"
-        if "options" in known and key.lower() in {
-            name.lower() for form in OF_READERS.values() for name in form.split()
-        }:
+        if "options" in known and is_option(_at(document, section), key):
             return f"unknown key; as an option of the format, it stands in `options: {{{key}: ...}}`"
     elif variants.that_have(key):
         return _of_another_variant(key, section, str(location[-2]), variants, document, places)
@@ -123,10 +121,7 @@ def _unknown_key(path: KeyPath, location: Sequence[str | int], document: Mapping
 def _of_another_variant(
     key: str, section: KeyPath, variant: str, variants: Variants, document: Mapping[str, Any], places: Places
 ) -> str:
-    stage: Any = document
-    for part in section[:-1]:
-        stage = stage[part]
-    decided = choice(stage, variants).path
+    decided = choice(_at(document, section[:-1]), variants).path
     if decided is None:
         why = "by default"
     else:
@@ -135,6 +130,12 @@ def _of_another_variant(
         why = ", ".join(filter(None, [by, written]))
     has = ", ".join(f"`{name}`" for name in variants.that_have(key))
     return f"is a key of {has}, but the {variants.by} is `{variant}`{f' ({why})' if why else ''}"
+
+
+def _at(document: Any, path: KeyPath) -> Any:
+    for part in path:
+        document = document[part]
+    return document
 
 
 _schema = cache(json_schema)  # which takes a tenth of a second

@@ -22,7 +22,7 @@ _PLAIN = {  # what PyYAML says of lines that are indented wrongly
     "expected '<document start>'": "this line is indented less than the first one",
 }
 _BEGUN = {  # what it says, at its end, of something that begins before
-    "could not find expected ':'": "after a key a colon and a space are missing",
+    "could not find expected ':'": "this is no `key: value`; indent it if it continues the text above",
     "found unexpected end of stream": "this quote is not closed",
 }
 

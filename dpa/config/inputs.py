@@ -396,13 +396,19 @@ _DATABASE_OPTIONS = """
     pushDownLimit pushDownOffset pushDownPredicate pushDownTableSample query queryTimeout refreshKrb5Config
     sessionInitStatement upperBound url user
 """
-OF_READERS = {**dict.fromkeys(("parquet", "text", "json", "csv"), _FILE_OPTIONS), "jdbc": _DATABASE_OPTIONS}
+_OF_READERS = {**dict.fromkeys(("parquet", "text", "json", "csv"), _FILE_OPTIONS), "jdbc": _DATABASE_OPTIONS}
 """The options of Spark's readers of files and of databases."""
+
+
+def is_option(section: Any, key: str) -> bool:
+    """Whether a key of an input section is an option of Spark's reader of its format; of CSV, if it names none."""
+    form = section.get("format", "csv") if isinstance(section, Mapping) else ""
+    return key.lower() in _OF_READERS.get(form, "").lower().split()
 
 
 def misspelt(form: str, options: Iterable[str]) -> Faults:
     """Options that are Spark's, misspelt. Others pass: drivers of databases and codecs have their own."""
-    known = {name.lower(): name for name in OF_READERS.get(form, "").split()}
+    known = {name.lower(): name for name in _OF_READERS.get(form, "").split()}
     for option in options:
         close = difflib.get_close_matches(option.lower(), known, n=1, cutoff=0.8)
         if close and option.lower() not in known:

@@ -181,11 +181,8 @@ def loaded(file: JobFile, section: str, executor: ExecutorConfig, group: str | N
     if section.rpartition(".")[2] in ("reducer", "reduce") and ":" not in executor.use:
         if executor.use not in READY_MADE:
             module, _, name = executor.use.rpartition(".")
-            own = (
-                f"{module}:{name}"
-                if module and all(map(str.isidentifier, executor.use.split(".")))
-                else "package.module:Name"
-            )
+            is_dotted = module and name != "py" and all(map(str.isidentifier, executor.use.split(".")))
+            own = f"{module}:{name}" if is_dotted else "package.module:Name"
             known = f"the ready-made ones are {', '.join(READY_MADE)}; your own is `{own}`"
             known += suggestion(executor.use, READY_MADE, before="; ")
             raise file.error(section, f"there is no ready-made reducer {executor.use!r}; {known}")

@@ -371,7 +371,7 @@ def check_columns(task: MapTask, schema: pa.Schema, rows: str = "the input") -> 
         if name not in present:
             section = "key" if name in key else "value"
             hint = suggestion(name, present, before="; ")
-            if present == [f"_c{place}" for place in range(len(present))]:  # Spark's names of columns without any
+            if not hint and present[:1] == ["_c0"] and rows == "the input":  # Spark's names of columns without any
                 hint = "; if the first line of the CSV names them, give the input `options: {header: true}`"
             raise ConfigError(f"{rows} has no column {name!r}; it has {', '.join(present)}{hint}", section)
     for name in key:

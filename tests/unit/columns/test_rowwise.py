@@ -199,6 +199,24 @@ def test_a_mark_stands_under_the_place_where_a_text_is_wrong(text: str) -> None:
     assert mark == f"    {' ' * place}^"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "where cents > 1",
+        "select cents from self",
+        "cents order by day",
+        "mean(mean)",
+        "foo(foo)",
+        "pl.len()",
+        "limit 5",
+    ],
+)
+def test_what_is_no_column_is_not_called_one(text: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        expression_of(text)
+    assert "a column of this name" not in str(error.value)
+
+
 def test_the_mark_of_several_lines_stands_under_the_one_that_is_wrong_and_nothing_has_none() -> None:
     with pytest.raises(ConfigError, match=r"found: >\n    cents\n    > >\n      \^\n    3$"):
         expression_of("cents\n> >\n3")

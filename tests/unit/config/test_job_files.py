@@ -288,8 +288,9 @@ ERRORS = [
     ),
     ("input:\nformat: csv\n", "job.yaml:2: format: unknown key; indent it if it belongs to `input`, which is empty"),
     ("input:\n    rate: 5\n  rows: 5\n", "job.yaml:3:3: not valid YAML: this line is indented like none above it"),
-    ("rows: 5\nkey:value\nseed: 1\n", "job.yaml:2:1: not valid YAML: after a key a colon and a space are missing"),
+    ("rows: 5\nkey:value\nseed: 1\n", "job.yaml:2:1: not valid YAML: this is no `key: value`; indent it if it"),
     ("key: a\nname: 'x\nrows: 5\n", "job.yaml:2:7: not valid YAML: this quote is not closed"),
+    ("input: {format: kafka, header: true}", "job.yaml:1: input.header: unknown key (known here: allow_missing_col"),
     (
         "input: {format: csv, header: true}",
         "job.yaml:1: input.header: unknown key; as an option of the format, it stands in `options: {header: ...}`",
