@@ -158,7 +158,8 @@ class Stream(Looks):
         gets, by default all but the key."""
         if not key:
             raise ConfigError("key_by needs a column, several, or a function of a record; None is one key of all rows")
-        only = key[0] if len(key) == 1 else list(key)
+        only: Any = key[0] if len(key) == 1 else list(key)
+        only = [*map(_column, only)] if isinstance(only, list | tuple) else _column(only)
         return KeyedRows(self, only, [value] if isinstance(value, str) else value)
 
     def top_k(
@@ -357,7 +358,7 @@ class KeyedRows:
     ) -> Stream:
         """The first `k` rows of each key in the order of the column `by`, with their `rank` from 1 on:
         `by_item.top_k(1, by="cents", descending=False)`."""
-        return self._made(name, "top_k", {"top_k": {"k": k, "by": by, "descending": descending}}, options)
+        return self._made(name, "top_k", {"top_k": {"k": k, "by": _column(by), "descending": descending}}, options)
 
     def _add(self, word: str, executor: Any, name: str | None, options: Mapping[str, Any]) -> Stream:
         rows = self._made(name, word, options)
@@ -376,6 +377,15 @@ class KeyedRows:
 def _is_expression(given: object) -> bool:
     polars = sys.modules.get("polars")
     return polars is not None and isinstance(given, polars.Expr)
+
+
+def _column(given: Any) -> Any:
+    """What names a column, also of an expression that is no more than one. ConfigError for other expressions."""
+    if not _is_expression(given):
+        return given
+    if not given.meta.is_column():
+        raise ConfigError(f"a column is named here, and this is {given}: make it before, `.with_columns(NAME=...)`")
+    return given.meta.output_name()
 
 
 def _kind(given: object) -> str:

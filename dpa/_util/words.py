@@ -33,7 +33,7 @@ def converted(sql: str, python: str) -> str:
 
 
 def text_hint(column: str) -> str:
-    return converted(f"cast({column} AS string) AS {column}", f'str(row["{column}"])')
+    return f"`cast({column} AS string) AS {column}` in a step `with_columns`, or the `select` of an input of Spark's"
 
 
 def is_loopback(host: str) -> bool:

@@ -80,7 +80,10 @@ class Verb:
         made = [f"dpa.sql.{number}" for number in range(len(texts))]
         listed = ", ".join(f'{each.text}\n AS "{name}"' for each, name in zip(texts, made, strict=True))
         names = dict(zip(texts, made, strict=True))
-        expressions = [_named(names[each], each.name) if isinstance(each, Sql) else each for each in self.expressions]
+        expressions = [
+            pl.col(names[each]).alias(each.name or names[each]) if isinstance(each, Sql) else each
+            for each in self.expressions
+        ]
         done = getattr(frame.sql(f"SELECT *, {listed} FROM self"), self.word)(*expressions)
         return done.drop(made, strict=False)
 
@@ -115,10 +118,6 @@ class Verb:
                 raise TableError(f"there is no column {name!r} among {', '.join(schema.names())}{hint}")
             if self.word == "explode" and not isinstance(schema[name], pl.List | pl.Array):
                 raise TableError(f"the column {name!r} is {schema[name]}, and `explode` needs lists")
-
-
-def _named(column: str, name: str) -> pl.Expr:
-    return pl.col(column).alias(name) if name else pl.col(column)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from dpa._streams import Stream
 
 Schema: TypeAlias = pa.Schema | Mapping[str, str | pa.DataType]
 Expression: TypeAlias = pl.Expr | str
-Key: TypeAlias = str | Sequence[str] | Callable[[Any], Any] | None
+Key: TypeAlias = str | pl.Expr | Sequence[str | pl.Expr] | Callable[[Any], Any] | None
 
 OfRows: TypeAlias = own.BatchMapper | type[own.BatchMapper] | Callable[[Any], Any]
 AnyFunction: TypeAlias = str | ExecutorSection | OfRows

@@ -8,6 +8,7 @@ the mean position of their neighbours to the left and to the right in turn.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean
 
 _SWEEPS = 6
 
@@ -108,12 +109,8 @@ def _order(columns: list[list[str | Pass]], chains: Sequence[Sequence[str | Pass
         neighbours, ordered = (before, columns) if sweep % 2 == 0 else (after, columns[::-1])
         for column in ordered:
             places = {slot: place / max(len(each), 1) for each in columns for place, slot in enumerate(each)}
-            means = {slot: _mean([places[other] for other in neighbours.get(slot, [slot])]) for slot in column}
+            means = {slot: fmean([places[other] for other in neighbours.get(slot, [slot])]) for slot in column}
             column.sort(key=means.__getitem__)
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers)
 
 
 def _middles(columns: Sequence[Sequence[str | Pass]], sizes: Sizes) -> dict[str | Pass, float]:

@@ -47,6 +47,7 @@ class Reference:
         self.step = step
         self._asked = step.config.reference
         self._key = step.at("reference")
+        self._key_of_query = f"{self._key}.sql" if self._asked is not None and not self._asked.is_auto else self._key
         self._spec = spec
         self._opened = dict(opened)
         self._is_whole = all(found.feed is None for found in opened.values())
@@ -57,10 +58,6 @@ class Reference:
     @property
     def is_asked(self) -> bool:
         return self._asked is not None and self._asked.at_end
-
-    @property
-    def _key_of_query(self) -> str:
-        return f"{self._key}.sql" if self._asked is not None and not self._asked.is_auto else self._key
 
     def check(self) -> None:
         """Have Spark resolve the query against the inputs' columns, reading no row. A function is not called.

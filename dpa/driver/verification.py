@@ -204,7 +204,7 @@ class _Result:
         low, high = (self.log.closed(self.step.name, epoch) for epoch in (before, until))
         windowing = self.step.receiver.windowing
         past = 0 if windowing is None else windowing.windows.past_end_us
-        keep = partial(_between, low=low - past, high=high - past) if in_windows else _all
+        keep = partial(_between, low=low - past, high=high - past) if in_windows else pa.Table.slice
         own = keep(self._own(until))
         back = self._back() if in_windows else None
         behind = self.log.first - 1 if back is None else self.log.begins_behind(first, low, back)
@@ -268,10 +268,6 @@ def _rows_of(given: tuple[Split, ...], schema: pa.Schema | None) -> pa.Table:
         return table_of([*map(whole, given)], schema)
     except TableError as error:
         raise TableError(f"the rows that these epochs have read are not all there any more: {error}") from None
-
-
-def _all(rows: pa.Table) -> pa.Table:
-    return rows
 
 
 def _between(rows: pa.Table, low: int, high: int) -> pa.Table:

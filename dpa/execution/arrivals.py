@@ -47,7 +47,7 @@ def require_one_key(sides: Sequence[tuple[str, pa.Schema]]) -> None:
             except KeyTypeError:
                 both = f"{mine.name!r} of {of_left!r} is {mine.type} and {other.name!r} of {of_right!r} is {other.type}"
                 text, step = (other.name, of_right) if pa.types.is_string(mine.type) else (mine.name, of_left)
-                mend = f"make text of {text!r} in {step!r}: {text_hint(text)}"
+                mend = _alike(text, step, mine.type, other.type)
                 raise ConfigError(f"keys must be of one type, but {both}; {mend}") from None
 
 
@@ -78,7 +78,15 @@ class Aligned:
 def _two_types(column: str, left: pa.DataType, of_left: str, right: pa.DataType, of_right: str) -> str:
     text = of_right if pa.types.is_string(left) else of_left
     both = f"the column {column!r} is {left} in the rows of {of_left!r} and {right} in those of {of_right!r}"
-    return f"{both}; make text of it in {text!r}: {text_hint(column)}"
+    return f"{both}; {_alike(column, text, left, right)}"
+
+
+def _alike(column: str, step: str, left: pa.DataType, right: pa.DataType) -> str:
+    """How to make both types one."""
+    if pa.types.is_temporal(left) and pa.types.is_temporal(right):  # whose texts differ though the times are equal
+        ways = '`.dt.replace_time_zone("UTC")`, `.dt.convert_time_zone(...)` or `.dt.date()`'
+        return f"give one of them the other's type in a step `with_columns`, by polars' {ways}"
+    return f"make text of {column!r} in {step!r}: {text_hint(column)}"
 
 
 def _missing(lacking: Mapping[str, list[str]]) -> str:

@@ -149,10 +149,11 @@ def _kind(values: set[str]) -> type[pl.DataType]:
     import polars as pl
 
     texts = pl.Series([unquote(value) for value in values if value != "__HIVE_DEFAULT_PARTITION__"], dtype=pl.String)
-    made: dict[type[pl.DataType], pl.Series] = {kind: texts.cast(kind, strict=False) for kind in (pl.Int64, pl.Float64)}
-    made[pl.Date] = texts.str.to_date("%Y-%m-%d", strict=False)
-    fitting = (kind for kind, found in made.items() if len(texts) and not found.null_count())
-    return next(fitting, pl.String)
+    if texts.is_empty():
+        return pl.String
+    tried = {kind: texts.cast(kind, strict=False) for kind in (pl.Int64, pl.Float64)}
+    dates = texts.str.to_date("%Y-%m-%d", strict=False)
+    return next((kind for kind, made in (*tried.items(), (pl.Date, dates)) if not made.null_count()), pl.String)
 
 
 def _plain(frame: pl.DataFrame) -> pa.Table:

@@ -120,11 +120,8 @@ class LinesSplit(RecordsSplit):
 
 @dataclass(frozen=True)
 class LinesFile:
-    """One file to split, from the byte `begin` after its header; the rest is as in `LinesSplit`.
-
-    Attributes:
-        lines: how many a small text has; None: they are not counted yet.
-    """
+    """One file to split, from the byte `begin` after its header, and how many lines a small text has; the rest is as in
+    `LinesSplit`."""
 
     location: Location
     format: LineFormat

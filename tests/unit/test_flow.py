@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -349,6 +350,19 @@ def test_a_flow_that_does_not_fit_is_refused_with_the_name_of_the_step(build: An
     with pytest.raises(ConfigError) as error:
         flow_of(build).check()
     assert str(error.value).replace(f"{__name__}.", "test_flow.").startswith(f"Flow('tests'): {message}")
+
+
+def test_a_column_may_be_named_by_an_expression_and_other_expressions_are_refused_at_once() -> None:
+    rows = Flow("shop").read([{"id": 1, "cents": 5}])
+    assert rows.key_by(pl.col("id")).agg(n="count(*)").head().to_pylist() == [{"id": 1, "n": 1}]
+    assert rows.top_k(1, by=pl.col("cents")).count(whole=True) == 1  # type: ignore[arg-type]
+    for build in (
+        lambda key: rows.key_by("id", key),
+        lambda key: rows.key_by([key]),
+        lambda key: rows.top_k(1, by=key),
+    ):
+        with pytest.raises(ConfigError, match=re.escape('a column is named here, and this is [(col("cents"))')):
+            build(pl.col("cents") + 1)
 
 
 def test_a_method_of_polars_or_spark_is_answered_with_what_says_the_same_here() -> None:

@@ -100,6 +100,13 @@ def test_keys_of_two_types_are_found_before_anything_runs(
         flow.run(backend=LocalBackend())
 
 
+def test_times_of_two_types_are_not_to_become_texts(flow: Flow) -> None:
+    one, other = (flow.read(pa.table({"at": pa.array([0], pa.timestamp("us", zone))})) for zone in ("UTC", None))
+    one.join(other, on="at")
+    with pytest.raises(ConfigError, match=r"keys must be of one type, .* by polars' `.dt.replace_time_zone"):
+        flow.run(backend=LocalBackend())
+
+
 def test_keys_of_all_steps_that_a_step_is_from_are_of_one_type(flow: Flow) -> None:
     numbers, texts = (flow.read(pa.table({"id": [key]})) for key in (1, "1"))
     counts = numbers.key_by("id").reduce(Count(), name="counts")

@@ -46,7 +46,7 @@ def rows_of(flow: Flow, backend: Backend) -> list[dict[str, Any]]:
 
 
 DIFFERENT = [
-    (TEXTS, "the column 'x' is int64 in the rows of 'a' and string in those of 'b'; make text of it in 'a': `cast("),
+    (TEXTS, "the column 'x' is int64 in the rows of 'a' and string in those of 'b'; make text of 'x' in 'a': `cast("),
     (OTHERS, "the rows of 'a' have no column 'y', and those of 'b' no column 'x'; give all the same columns, or set `"),
 ]
 

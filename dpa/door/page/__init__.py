@@ -14,7 +14,8 @@ _HEAD = '<meta charset="utf-8">\n'
 
 def page_of(view: View) -> str:
     """A browser runs nothing but the page's own script, and fetches nothing, whatever is in the view."""
-    page, style, script = (_read(f"page.{kind}") for kind in ("html", "css", "js"))
+    files = resources.files(__name__)
+    page, style, script = (files.joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; base-uri 'none'"
     # In a script element only `<` could end the data. JSON has it in texts alone, where it may be written so.
     data = dumps(view, allow_nan=False).replace("<", "\\u003c")
@@ -28,10 +29,6 @@ def page_of(view: View) -> str:
         assert old in page
         page = page.replace(old, new, 1)
     return page
-
-
-def _read(name: str) -> str:
-    return resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:
