@@ -22,18 +22,17 @@ if TYPE_CHECKING:
     from dpa.config import keywords as kw
 
 
-_INSTEAD = {
+_INSTEAD = {  # what says here what methods of polars, pandas and Spark say
     "key_by(...).agg(...)": "group_by groupby groupBy agg",
     "key_by(...).top_k(1, by=...)": "unique distinct drop_duplicates dropDuplicates",
-    "top_k(...)": "sort sort_by orderBy limit",
+    "top_k(...)": "sort sort_by orderBy",
     "filter(...)": "where",
     "with_columns(...)": "with_column withColumn assign",
     "window(...)": "group_by_dynamic rolling",
     "union(...)": "concat vstack unionAll unionByName",
     "write(...)": "sink_parquet sink_csv write_parquet write_csv to_parquet to_csv",
-    "head(...)`, and of a result that a run returns `table()": "collect toPandas to_pandas to_arrow toArrow",
+    "head(...)`, or, of what `flow.run()` returns, `table()": "collect limit toPandas to_pandas",
 }
-"""What says here what methods of polars, pandas and Spark say."""
 
 
 @traced_from_caller

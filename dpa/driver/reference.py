@@ -147,6 +147,7 @@ class Reference:
         found = compare(own, expected, self.step.key, tolerance)
         hints = [f"Spark was asked: {sql}"] if self._asked.is_auto and not found.matches else []
         if not (found.matches or tolerance):
+            # A large sum that is off by one is within the tolerance, and wrong.
             floats = {column.name: ROUNDING / 1_000 for column in own.schema if pa.types.is_floating(column.type)}
             if compare(own, expected, self.step.key, floats).matches:
                 hints = [f"all differences are rounding; to allow it, give the reference `tolerance: {ROUNDING:g}`"]
