@@ -299,8 +299,8 @@ _OF_PROCESSES = frozenset(  # keys of job files that say how tasks in processes 
 def runs_here(spec: JobSpec) -> bool:
     """Whether a job is so small that its tasks run in this process by themselves: its inputs are few rows in memory, it
     sets nothing about processes, publishes at its end alone, and this process has no Ray."""
-    ray = sys.modules.get("ray")
-    if os.environ.get("DPA_BACKEND", "auto") != "auto" or (ray is not None and ray.is_initialized()):
+    has_ray = getattr(sys.modules.get("ray"), "is_initialized", bool)()  # not while it is imported
+    if os.environ.get("DPA_BACKEND", "auto") != "auto" or has_ray:
         return False
     sections = (spec.config, *spec.config.stages.values())
     if any(map(_says_how, sections)) or any(output.publish for _, output in written(spec.file)):

@@ -4,6 +4,7 @@ import sys
 import threading
 from datetime import date
 from operator import itemgetter
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -208,6 +209,9 @@ def test_whatever_says_how_processes_behave_needs_ray_or_the_environment_asks_fo
 ) -> None:
     assert [name for name, sections in SAYS_HOW.items() if runs_here(counting(**sections).spec)] == []
     assert runs_here(counting().spec)
+    with monkeypatch.context() as patched:  # a thread of a job that was refused still imports it
+        patched.setitem(sys.modules, "ray", ModuleType("ray"))
+        assert runs_here(counting().spec)
     monkeypatch.setenv("DPA_BACKEND", "ray")
     assert not runs_here(counting().spec)
     with pytest.raises(ConfigError, match="backend: 'spark' is neither `auto` nor `ray`"):
