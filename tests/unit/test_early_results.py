@@ -89,7 +89,7 @@ def test_an_interrupt_says_that_the_result_shown_was_not_published(
     assert not Path("out").exists()
 
 
-@pytest.mark.parametrize("seconds, is_said", [(0.1 + 0.2, True), (0.3000001, False)])
+@pytest.mark.parametrize("seconds, is_said", [(0.1 + 0.2, True), (0.3000001, False), (0.30000000015, False)])
 def test_differences_that_are_rounding_are_said_to_be_that(computes: list[Any], seconds: float, is_said: bool) -> None:
     flow = Flow("sums")
     summed = flow.read([{"word": "a", "seconds": 0.3}]).key_by("word").agg(seconds="sum(seconds)")
