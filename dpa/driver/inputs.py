@@ -342,11 +342,11 @@ def lazy_session(
 
 
 @contextmanager
-def blaming(file: JobFile, key: str) -> Iterator[None]:
-    """Blame the key `key` for a table that cannot be read: ConfigError, or JobFailedError if Spark has died."""
+def blaming(file: JobFile, key: str, lost: str | None = None) -> Iterator[None]:
+    """Blame `key` for a table that cannot be read: ConfigError; or it, or `lost`, if Spark has died: JobFailedError."""
     try:
         yield
     except SparkLostError as error:
-        raise JobFailedError(f"{key}: {error}") from None
+        raise JobFailedError(f"{lost or key}: {error}") from None
     except TableError as error:
         raise file.error(key, str(error)) from None

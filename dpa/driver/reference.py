@@ -63,7 +63,7 @@ class Reference:
         """Have Spark resolve the query against the inputs' columns, reading no row. A function is not called.
         ConfigError if the query is wrong, or has no column for the key."""
         if self._asked is not None and self._asked.sql:
-            with blaming(self._spec.file, self._key_of_query):
+            with blaming(self._spec.file, self._key_of_query, lost=self._key):
                 check_reference(self._spark(), self._frames(), self._query[0], self.step.key)
 
     def begin(self, stack: ExitStack, is_late: bool) -> None:
@@ -75,7 +75,7 @@ class Reference:
             self._begun = stack.enter_context(beside(self._started, partial(self._first, is_late), QUERY))
 
     def _started(self) -> SparkSession:
-        with blaming(self._spec.file, self._key_of_query):
+        with blaming(self._spec.file, self._key_of_query, lost=self._key):
             return self._spark()
 
     def _first(self, checks: bool) -> pa.Table | None:

@@ -24,7 +24,7 @@ from dpa.driver.backend import Backend
 from dpa.driver.forecast import forecast
 from dpa.driver.reference import Reference
 from dpa.driver.verification import verified
-from dpa.errors import ConfigError, JobFailedError
+from dpa.errors import ConfigError, JobFailedError, SparkLostError
 from dpa.flow import Stream
 from dpa.sources.feed import NumberedFeed, all_splits, table_of
 from dpa.sources.splits import MemorySplit, NumberedSplit
@@ -308,3 +308,12 @@ def test_a_stream_does_not_wait_until_spark_has_checked_its_query(monkeypatch: p
     counted = job(mapper={"use": f"{__name__}:noting"}, reference=query)
     assert counted.run(backend=LocalBackend()).report.reference.matches
     assert steps == ["checked, streams: True", "computed"]
+
+
+def test_a_query_is_not_blamed_for_the_jvm_that_died_before_it_was_checked() -> None:
+    def lost() -> Any:
+        raise SparkLostError("Spark's JVM has ended")
+
+    spec = job(reference={"sql": "SELECT 1"}).spec
+    with pytest.raises(JobFailedError, match=r"^reference: Spark's JVM has ended$"):
+        Reference(spec, next(step for step in spec.steps if step.config.reference), {}, lost).check()
