@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from sys import getsizeof
@@ -166,6 +166,37 @@ class Block:
         if values is not None:
             values = copied(values[start:stop]) if isinstance(values, pa.RecordBatch) else values[start:stop]
         return replace(self, keys=keys, hashes=hashes, codes=codes, values=values, weights=weights)
+
+    def goes_with(self, other: Block) -> bool:
+        """Whether `joined` takes both: of dictionaries with null among their values Arrow makes no one array."""
+        kind, others = (
+            (
+                one.keys.type,
+                getattr(one.values, "schema", type(one.values)),
+                one.weights is None,
+                one.combined,
+                one.side,
+            )
+            for one in (self, other)
+        )
+        return kind == others and self.arrived == other.arrived and "dictionary" not in str(kind)
+
+    @staticmethod
+    def joined(blocks: Sequence[Block]) -> Block:
+        """The records of blocks that go with each other, in order."""
+        first = blocks[0]
+        if len(blocks) == 1:
+            return first
+        hashes, values = np.concatenate([block.hashes for block in blocks]), first.values
+        keys, places = encode_hashed(pa.concat_arrays([block.keys for block in blocks]), hashes)
+        starts = np.cumsum([0, *(len(block.keys) for block in blocks[:-1])])
+        codes = places.take(np.concatenate([block.codes + start for block, start in zip(blocks, starts, strict=True)]))
+        if values is not None:
+            join = pa.concat_batches if isinstance(values, pa.RecordBatch) else np.concatenate
+            values = join([block.values for block in blocks])
+        weights = None if first.weights is None else np.concatenate([block.weights for block in blocks])
+        hashes = hashes_by(places, hashes, len(keys))
+        return replace(first, keys=keys, hashes=hashes, codes=codes, values=values, weights=weights)
 
     def sample(self, most: int, random: np.random.Generator) -> tuple[KeySample, npt.NDArray[np.intp]]:
         """Its keys with their records, and the positions of these keys in `keys`. Up to `most` rows are counted

@@ -4,10 +4,15 @@ Times are in seconds and come from the caller, who has the clock.
 """
 
 import math
+from collections import deque
 from dataclasses import dataclass
+from statistics import median_low
 
 _MEMORY = 0.7  # how much a quantum counts when another one comes, for each record
-_OVERHEAD = 0.0005  # seconds that a quantum takes without its records: what a record takes is not learnt from these
+_OVERHEAD = 0.0005  # seconds that a quantum is taken to need whatever its records, until quanta have shown more
+_OVERHEADS = 5  # measurements of that, of which the median counts: an odd quantum spoils two
+_APART = 2.0  # two quanta show it if one has so many times the records of the other
+_ALIKE = 16  # quanta after which one of two records is due: quanta of one record each would never show it
 _NET = 0.125  # at least this part of a quantum is taken to be of its records
 
 _LONG = 4.0
@@ -110,10 +115,14 @@ class ServiceTime:
 
 
 class ServicePace:
-    """How long a record takes now, for bounding what is in flight: quick to learn, and not deceived by small quanta or
-    by a long one now and then. `ServiceTime` is a mean over seconds with its error."""
+    """How long a record takes now, and a quantum whatever its records, for bounding what is in flight: quick to learn,
+    and not deceived by small quanta or by a long one now and then. `ServiceTime` is a mean over seconds with its error.
+    """
 
     def __init__(self) -> None:
+        self._overheads = deque[float](maxlen=_OVERHEADS)
+        self._other: tuple[int, float] | None = None
+        self._alike = 0
         self._records = self._net = 0.0
         self._seconds = self._work = 0.0
         self._shared = self._sharing = 0.0
@@ -122,7 +131,8 @@ class ServicePace:
     def observe(self, records: int, seconds: float, waited: float) -> None:
         """A quantum of `records` records took `seconds`, and for `waited` of them had no processor."""
         work = max(seconds - waited, 0.0)
-        net = max(work - _OVERHEAD, _NET * work)
+        self._compare(records, work)
+        net = max(work - max(self.overhead, _OVERHEAD), _NET * work)
         above = max(net - _LONG * records * self._net / self._records, 0.0) if self._records else 0.0
         was_long, self._was_long = self._was_long, above > 0
         if was_long:  # two in a row are no accident: this one counts in full
@@ -134,6 +144,27 @@ class ServicePace:
         self._work = fading * self._work + work
         self._sharing = fading * self._sharing + records
         self._shared = fading * self._shared + above
+
+    def _compare(self, records: int, work: float) -> None:
+        if self._other is None:
+            self._other = records, work
+        (few, short), (many, long) = sorted((self._other, (records, work)))
+        self._alike += 1
+        if many >= _APART * few:
+            each = max(long - short, 0.0) / (many - few)
+            self._overheads.append(min(short, long) - few * each)
+            self._other, self._alike = (records, work), 0
+
+    @property
+    def overhead(self) -> float:
+        """Seconds that a quantum takes whatever its records; 0 until that is shown to be much."""
+        found = median_low(self._overheads or [0.0])
+        return found if found > _OVERHEAD else 0.0
+
+    @property
+    def least(self) -> int:
+        """Records that a quantum should have, 1 or 2, for the overhead to show."""
+        return 1 + (self._alike >= _ALIKE)
 
     @property
     def seconds(self) -> float | None:

@@ -10,6 +10,8 @@ from annotated_types import Ge, Gt
 
 from dpa._util.durations import FINITE
 
+_QUANTA = 4  # that windows make room for where one takes long whatever its records, each with as much for these
+
 
 @dataclass(frozen=True, kw_only=True)
 class FlowControl:
@@ -28,7 +30,8 @@ class FlowControl:
     quantum_records: Annotated[int, Ge(1)] = 262_144
     """Most records that a task processes before it reads its messages."""
     quantum_seconds: Annotated[float, Gt(0)] = 0.1
-    """Most seconds that such a quantum should take: if records are slow, it has fewer."""
+    """Most seconds that such a quantum should take: if records are slow, it has fewer. It may take twice as long as one
+    takes whatever its records."""
     drain_seconds: Annotated[float, Ge(0), FINITE] = 2.0
     """Most seconds for which a leaving task processes its queue before it hands over the rest with its states; with
     `consistency: migrate` it hands over at once."""
@@ -39,14 +42,14 @@ class FlowControl:
                 f"batch_records ({self.batch_records}) must not exceed in_flight_records ({self.in_flight_records})"
             )
 
-    def window(self, service_seconds: float | None, senders: int) -> int | None:
+    def window(self, service_seconds: float | None, senders: int, overhead: float = 0.0, least: int = 1) -> int | None:
         """The window of each of `senders` senders at this service time; None if windows do not follow it, or it is
-        unknown."""
+        unknown. `overhead`: seconds that a quantum takes whatever its records, of which it should have `least`."""
         seconds, most = self.queue_seconds, self.in_flight_records
         if seconds is None or service_seconds is None:
             return None
-        fitting = seconds / senders / service_seconds if service_seconds > 0 else most
-        return max(1, int(min(most, fitting)))
+        fitting = max(seconds, _QUANTA * overhead) / senders / service_seconds if service_seconds > 0 else most
+        return int(max(least, min(most, fitting)))
 
 
 _FIRST_WINDOW = 64  # records that may be in flight to a receiver about which nothing is known: a few first quanta
@@ -80,14 +83,28 @@ _FIRST = 16  # the first quantum: small enough to learn the speed of slow user c
 _GROWTH = 8.0
 """A quantum is at most this many times as long as the one before: one lucky measurement must not cost seconds."""
 
+_LEAST_NET = 1 / 64  # at least this part of a quantum is taken to be of its records
+_SLOW_GROWTH = 2.0  # the same where quanta take longer than they should, and ever fewer records would not help
+
 
 class QuantumSizer:
-    """Adapts the quantum to the measured service time, so that one takes about `quantum_seconds`."""
+    """Adapts the quantum to the measured service time, so that one takes about `quantum_seconds`; or twice as long as
+    one takes whatever its records, if that is longer.
+
+    Attributes:
+        size: the most records of the next one.
+        together: records that it should have, of several pushes if need be, not to take most of its time without them.
+    """
 
     def __init__(self, flow: FlowControl) -> None:
         self._flow = flow
         self.size = min(_FIRST, flow.quantum_records)
+        self.together = 1
 
-    def observe(self, records: int, seconds: float) -> None:
-        fitting = records * self._flow.quantum_seconds / seconds if seconds > 0 else float("inf")
-        self.size = int(max(1, min(fitting, self.size * _GROWTH, self._flow.quantum_records)))
+    def observe(self, records: int, seconds: float, overhead: float = 0.0, least: int = 1) -> None:
+        """Of the `seconds` of a quantum, `overhead` are not its records'. The next one has `least` records or more."""
+        wanted, net = self._flow.quantum_seconds, max(seconds - overhead, _LEAST_NET * seconds)
+        fitting = records * max(wanted - overhead, overhead) / net if net > 0 else float("inf")
+        most = self.size * (_GROWTH if seconds <= wanted else _SLOW_GROWTH)
+        self.size = int(min(max(least, min(fitting, most)), self._flow.quantum_records))
+        self.together = max(least, int(min(records * overhead / net, self.size))) if net > 0 else least

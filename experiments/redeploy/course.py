@@ -65,9 +65,9 @@ class Course:
 
             def handle(self, event: Event, now: float) -> list[Instruction]:
                 task, working_on = self.address.index, self.working_on
-                if isinstance(event, ProcessDone) and working_on is not None:
-                    rows, read_at = working_on.block.rows, working_on.read_at
-                    course.quanta.append(Quantum(task, self._began, now, rows, read_at))
+                if isinstance(event, ProcessDone):
+                    quanta = (Quantum(task, self._began, now, push.block.rows, push.read_at) for push in working_on)
+                    course.quanta.extend(quanta)
                 elif isinstance(event, Envelope) and isinstance(event.message, Push) and not event.message.hops:
                     course.arrivals.append((now, task, event.message.block.rows))
                 instructions = super().handle(event, now)

@@ -3,6 +3,8 @@ emits, how large its windows are, and how it gives its states away."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from builders import block_of, table_giving
@@ -18,6 +20,7 @@ from wires import (
     mapper,
     part,
     processing,
+    push,
     pushed,
     reducer,
     sent,
@@ -29,9 +32,10 @@ from dpa.protocol.flow_control import FlowControl, QuantumSizer
 from dpa.protocol.graph import map_reduce
 from dpa.protocol.machines import task_of
 from dpa.protocol.task._credit import ActiveSenders
+from dpa.protocol.task.record_queue import RecordQueue
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import ProcessDone, RangesExtracted, Tick
-from dpa.protocol.wire.instructions import ExtractRanges, Instruction
+from dpa.protocol.wire.instructions import ExtractRanges, Instruction, ProcessBlock
 from dpa.protocol.wire.messages.cuts import GoOn
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
 from dpa.protocol.wire.messages.end import Drain, Progress
@@ -67,6 +71,63 @@ def test_quanta_adapt_to_the_speed_of_user_code_within_their_bounds(
         assert 1 <= sizer.size <= min(most, 8 * before)
         if seconds > 0:
             assert sizer.size <= max(1, records * 0.1 / seconds)
+
+
+@pytest.mark.parametrize("senders", [1, 4, 16])
+@pytest.mark.parametrize(("fixed", "each"), [(0.02, 1e-5), (0.08, 1e-5), (0.3, 1e-5), (0.3, 1e-3), (5.0, 1e-4)])
+def test_a_quantum_that_takes_long_without_records_gets_many(fixed: float, each: float, senders: int) -> None:
+    """Ever fewer records would take as long: half of the time at least must be theirs in the end."""
+    wire, window = OperatorWire(most=262_144, queue_seconds=0.5, in_flight=1_048_576), dict.fromkeys(range(senders), 64)
+    held, now = dict.fromkeys(range(senders), 0), 0.0
+    work: list[Instruction] = []
+    for _ in range(120):
+        for index in range(senders):
+            while window[index] - held[index] >= max(1, window[index] // 4):
+                held[index] += (rows := max(1, window[index] // 4))
+                work += wire.push("a" * rows, origin=mapper(index), now=now)
+        [block] = [given.block for given in instructed(work, ProcessBlock)]
+        seconds = fixed + each * block.rows
+        now += seconds
+        work = wire.done(seconds, now=now)
+        for to, ack in sent(work, Ack):
+            held[to.index] -= ack.records
+            window[to.index] = ack.window or 0
+    assert each * block.rows > 0.3 * seconds
+    assert seconds < max(0.15, 3 * fixed), "and they are not more than that takes"
+
+
+def test_small_pushes_are_processed_together_where_a_quantum_takes_long_whatever_its_records() -> None:
+    wire = OperatorWire(queue_seconds=0.5)
+    given, acknowledged = processing(wire.push("a" * 8)), []
+    for index in range(8):
+        wire.push("ab", origin=mapper(index))
+    for _ in range(5):
+        found = wire.done(0.3)
+        given += processing(found)
+        acknowledged += [(to.index, ack.records) for to, ack in sent(found, Ack)]
+    assert given == ["a" * 8, "ab", "ab" * 2, "ab" * 4, "ab"]
+    assert acknowledged == [(0, 8), *((index, 2) for index in range(8))]
+    assert wire.task.processed == 24 and not wire.task.has_records
+
+
+def taken(queue: RecordQueue, records: int, together: int) -> list[str]:
+    pushes, _ = queue.take(records, together)
+    return [keys_of(push) for push in pushes]
+
+
+def test_pushes_are_taken_together_in_order_until_they_are_enough_or_one_is_different(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue = RecordQueue(0, REDUCER_TABLES[0], eager=True)
+    for keys, side in (("ab", 0), ("c", 0), ("ba", 0), ("aaa", 1), ("cc", 1), ("c", 0)):
+        one = push(list(keys))
+        queue.accept(replace(one, block=replace(one.block, side=side)))
+    assert taken(queue, 100, 1) == ["ab"]
+    assert taken(queue, 2, 100) == ["c", "b"]
+    assert taken(queue, 100, 100) == ["a"], "the next is of the other side"
+    monkeypatch.setattr("dpa.protocol.task.record_queue._MOST_BYTES", 1)
+    assert taken(queue, 100, 100) == ["aaa"], "one is taken however large"
+    assert [taken(queue, 100, 100) for _ in range(3)] == [["cc"], ["c"], []]
 
 
 @both_ways
@@ -272,6 +333,21 @@ def test_emitted_records_are_pushed_downstream_with_the_source_time_of_what_they
     assert (to, keys_of(message), message.origin, message.edge) == (Address("next"), "rr", reducer(), 1)
     assert (message.read_at, message.emitted_at) == (1.5, 3.0)
     assert task.task.stats.emitted == (2,)
+
+
+def test_what_is_made_of_several_pushes_is_as_old_as_the_oldest_and_its_failures_are_of_no_single_one() -> None:
+    task, failed = EmittingWire(), Failed((ErrorCount("step", "ValueError", True, 1, "it failed"),))
+    task.push("a" * 8)
+    for read_at in (3.0, 2.5, 2.0):
+        task.push("aa", read_at=read_at, number=7)
+    task.done(0.3)
+    for expected, pushes in (((mapper(), 7), 1), ((None, None), 2)):
+        assert len(task.task.working_on) == pushes
+        found = task.task.handle(ProcessDone(0.3, ((0, block_of(["r"])),), failed=failed), 4.0)
+        [report] = [message.failed for _, message in sent(found, Progress) if message.failed]
+        assert (report.sender, report.block) == expected
+        read = [message.read_at for _, message in sent(found, Push)]
+    assert read == [2.0]
 
 
 def test_a_task_that_cannot_emit_acknowledges_what_it_has_processed_and_takes_up_no_more() -> None:

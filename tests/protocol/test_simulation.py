@@ -216,7 +216,7 @@ BROKEN: dict[str, tuple[Callable[[int], object], int, str, dict[str, Any]]] = {
         {"task.hand_over:Giving.begin": "frozenset(senders))) ==> frozenset(senders))); self.advance()"},
     ),
     "names the last table before all have settled it": (
-        *(migrating, 49, "is to finish before table . is settled"),
+        *(migrating, 89, "is to finish before table . is settled"),
         {
             "balancer.machine:StageBalance._freeze_settled": lambda self, sender, message: (
                 self._settled.clear() or self._end()
@@ -237,7 +237,7 @@ BROKEN: dict[str, tuple[Callable[[int], object], int, str, dict[str, Any]]] = {
         {"coordinator.membership:Membership._publish": "set(change.going) ==> set()"},
     ),
     "forgets what tasks that left had processed": (
-        *(changing, 45, "did not end|were lost|were emitted"),
+        *(changing, 3, "did not end|were lost|were emitted"),
         {
             f"{STAGE}StageProgress.left": lambda self, message: self.roster.note(
                 TaskStats(self.name, message.stats.index), 0.0

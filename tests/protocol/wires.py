@@ -239,6 +239,7 @@ class OperatorWire(Wire):
         measure: bool = False,
         delegation: Delegation | None = None,
         queue_seconds: float | None = None,
+        in_flight: int = 1_000,
         tables: Sequence[RoutingTable] = REDUCER_TABLES,
         migrates_with: Sequence[Address] | None = None,
         merges_with: Sequence[Address] = (),
@@ -257,7 +258,7 @@ class OperatorWire(Wire):
             grouping=RingOptions() if goes_by_table else KeyOptions(),
             balance=_Reporting(asked=reports if measure or every is not None else LoadReportOptions(), eager=eager),
             flow=replace(
-                limits_of(1_000, seconds=queue_seconds).flow, quantum_records=most, drain_seconds=drain_seconds
+                limits_of(in_flight, seconds=queue_seconds).flow, quantum_records=most, drain_seconds=drain_seconds
             ),
             consistency="merge" if migrates_with is None else "migrate",
             piece_keys=100,

@@ -1,11 +1,13 @@
 """What an operator task measures of its own load, and when it reports that to the load balancer."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from dpa.balance.delegation import Delegation
 from dpa.balance.options import LoadReportOptions
+from dpa.execution.block import Block
 from dpa.measure.key_costs import KeyCosts
 from dpa.measure.latency import LatencySketch
 from dpa.measure.load import Load
@@ -68,8 +70,11 @@ class LoadReporter:
     def began(self, now: float) -> None:
         self._busy.began(now)
 
-    def processed(self, push: Push, done: ProcessDone, queue: int, *, began: float, now: float) -> None:
-        block, records, seconds = push.block, push.block.rows, done.seconds
+    def processed(
+        self, pushes: Sequence[Push], block: Block, done: ProcessDone, queue: int, *, began: float, now: float
+    ) -> None:
+        """`block` has the records of all `pushes`."""
+        records, seconds = block.rows, done.seconds
         self._service_time.observe(records, seconds)
         own = seconds - done.tried
         self.pace.observe(records, own, done.waited)
@@ -79,8 +84,9 @@ class LoadReporter:
         if self._delegation is not None:
             self._delegation.worked(records, seconds)
             self._delegation.advance(now, queue)
-        self._new.add(now - push.read_at, records)
-        self.stage_latency.add(now - push.emitted_at, records)
+        for push in pushes:
+            self._new.add(now - push.read_at, push.block.rows)
+            self.stage_latency.add(now - push.emitted_at, push.block.rows)
         self.work_seconds += records * (now - began)
         self.dequeued(records)
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from dpa.balance.delegation import Delegation
 from dpa.errors import ProtocolError
+from dpa.execution.block import Block
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.flow_control import QuantumSizer
 from dpa.protocol.graph import Stage
@@ -81,7 +82,8 @@ class OperatorMachine(TaskMachine):
         self._flow = stage.flow
         self._senders = ActiveSenders()
         self._reporter = LoadReporter(stage.balance.reports, delegation)
-        self.working_on: Push | None = None
+        self.working_on: Sequence[Push] = ()
+        self._block: Block | None = None
         self._work_began = self._ready_seconds = 0.0
         self._unflushed: set[Address] = set()
         self._draining = self._had_records = False
@@ -128,7 +130,7 @@ class OperatorMachine(TaskMachine):
 
     @property
     def has_records(self) -> bool:
-        return not self.queue.is_empty or self.working_on is not None
+        return not self.queue.is_empty or bool(self.working_on)
 
     @property
     def is_blocked(self) -> bool:
@@ -138,7 +140,7 @@ class OperatorMachine(TaskMachine):
 
     @property
     def _is_free(self) -> bool:
-        if self.working_on is not None or self._is_marking:
+        if self.working_on or self._is_marking:
             return False
         return not (self._exchange.occupies_user_code or self._migration.occupies_user_code)
 
@@ -186,12 +188,13 @@ class OperatorMachine(TaskMachine):
             self._exchange.advance()
         if not self._is_free or not self.is_open:
             return
-        self.working_on, forwards = self.queue.take(self._quantum.size)
+        self.working_on, forwards = self.queue.take(self._quantum.size, self._quantum.together)
         self._forward(forwards)
-        if self.working_on is not None:
+        if self.working_on:
             self._reporter.began(self.now)
             self._work_began = self.now
-            self.instruct(ProcessBlock(self.working_on.block, self.working_on.version, self._closed))
+            self._block = Block.joined([push.block for push in self.working_on])
+            self.instruct(ProcessBlock(self._block, self.working_on[0].version, self._closed))
         elif forwards:  # the queue had records of others alone: a task that leaves may go on with that
             self._migration.advance(is_free=True, has_work=False)
 
@@ -248,23 +251,26 @@ class OperatorMachine(TaskMachine):
         return OperatorState.LEFT
 
     def _process_done(self, sender: Address, event: ProcessDone) -> None:
-        push, self.working_on = self.working_on, None
-        if push is None:
+        pushes, self.working_on = self.working_on, ()
+        if not pushes or self._block is None:
             raise ProtocolError(f"{self.address} processed a block that it was not given")
-        rows = push.block.rows
-        self._quantum.observe(rows, event.seconds - event.tried)  # else ever fewer are tried together
-        self._reporter.processed(push, event, self.queue.length, began=self._work_began, now=self.now)
+        block, self._block = self._block, None
+        self._reporter.processed(pushes, block, event, self.queue.length, began=self._work_began, now=self.now)
+        pace, seconds = self._reporter.pace, event.seconds - event.tried  # else ever fewer are tried together
+        self._quantum.observe(block.rows, seconds, pace.overhead, pace.least)
         self._ready_seconds += self.now - self._work_began
-        self.queue.processed(rows)
-        self.processed += rows
+        self.queue.processed(block.rows)
+        self.processed += block.rows
         self.has_open(event.opens)
-        self.keep(event.blocks, push.read_at)
-        self.worked(event, push)  # which may report: what is processed, and what was emitted for it, go together
+        self.keep(event.blocks, min(push.read_at for push in pushes))
+        # This may report: what is processed, and what was emitted for it, go together.
+        self.worked(event, pushes[0] if len(pushes) == 1 else None)
         if self._reports_next:
             self._reports_next = False
             self.report_progress()
-        window = self._flow.window(self._reporter.pace.seconds, self._senders.number)
-        self.send(push.origin, Ack(push.edge, rows, window, self._reporter.signal))
+        window = self._flow.window(pace.seconds, self._senders.number, pace.overhead, pace.least)
+        for push in pushes:
+            self.send(push.origin, Ack(push.edge, push.block.rows, window, self._reporter.signal))
 
     def _report_load(self) -> None:
         self.send(BALANCER, LoadReport(self._reporter.report(self.queue, self.now)))

@@ -311,10 +311,11 @@ class _StageInvariants:
         """A task lets user code run."""
         if self._migration is None:
             return
-        working_on = self._operators[index].working_on if isinstance(instruction, ProcessBlock) else None
-        self._migration.works(index, instruction, working_on)
-        if self._order is not None and working_on is not None:
-            self._order.works(index, working_on)  # 10
+        pushes = self._operators[index].working_on if isinstance(instruction, ProcessBlock) else ()
+        self._migration.works(index, instruction, pushes)
+        if self._order is not None:
+            for push in pushes:
+                self._order.works(index, push)  # 10
 
     def changes(self, message: ChangeMembers) -> None:
         """Tasks come and go, perhaps of a source that feeds the stage."""

@@ -41,7 +41,7 @@ class StatesAndOrder:
         for key, value in _records(push.block):
             self._emitted[push.origin, push.edge, key].append(value)
 
-    def works(self, index: int, instruction: Instruction, working_on: Push | None) -> None:
+    def works(self, index: int, instruction: Instruction, pushes: Sequence[Push]) -> None:
         """User code of task `index` carries out an instruction, on these records if it processes any.
 
         Raises:
@@ -53,15 +53,15 @@ class StatesAndOrder:
         elif isinstance(instruction, Publish):
             for key in [key for key in self._places if ended(key, instruction.closes)]:
                 del self._places[key]
-        elif working_on is not None:
-            closed = instruction.closed if isinstance(instruction, ProcessBlock) else None
-            for key, value in _records(working_on.block):
+        closed = instruction.closed if isinstance(instruction, ProcessBlock) else None
+        for push in pushes:
+            for key, value in _records(push.block):
                 place = ("at", index) if ended(key, closed) else self._places.setdefault(key, ("at", index))
                 if place != ("at", index):
                     self._broken(f"task {index} processed key {key!r}, whose state is {' task '.join(map(str, place))}")
-                due = self._emitted[working_on.origin, working_on.edge, key]
+                due = self._emitted[push.origin, push.edge, key]
                 if not due or due.popleft() != value:
-                    self._broken(f"records of key {key!r} from {working_on.origin} are out of order at task {index}")
+                    self._broken(f"records of key {key!r} from {push.origin} are out of order at task {index}")
 
     def worked(self, index: int, event: Event) -> None:
         """User code of task `index` has returned with an event.

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dpa.execution import keys as keys_of
+from dpa.execution.arrivals import Input
 from dpa.execution.block import Block, object_array
 from dpa.execution.keys import encode, encode_hashed
 from dpa.routing.groupings.plain import RingGrouping
@@ -244,3 +245,32 @@ def test_a_large_block_has_its_records_however_often_keys_repeat(distinct: int) 
         assert block.keys.take(pa.array(block.codes)).equals(column)
         assert block.hashes.tolist() == hash_column(block.keys).tolist()
         assert (len(block.keys) == len(column.unique())) != (may_repeat and distinct == 10**6)
+
+
+@given(st.lists(blocks(), min_size=1, max_size=5))
+def test_blocks_that_go_together_become_one_with_all_their_records_in_order(some: list[Block]) -> None:
+    alike = [block for block in some if block.goes_with(some[0])]
+    assert some[0] in alike
+    joined = Block.joined(alike)
+    check_consistent(joined, some[0])
+    assert len(set(to_python(joined.keys))) == len(joined.keys)
+    assert records_of(joined) == [record for block in alike for record in records_of(block)]
+    assert weights_of(joined) == [weight for block in alike for weight in weights_of(block)]
+
+
+def test_blocks_go_together_only_if_they_are_alike_in_every_way() -> None:
+    block = block_of(["a", "b"], pa.record_batch({"n": [1, 2]}))
+    weights = np.array([1, 2])
+    words = pa.record_batch({"n": pa.array(["x", None]).dictionary_encode()})
+    others = [
+        block_of([1, 2], block.values),
+        block_of(["a", "b"]),
+        block_of(["a", "b"], pa.record_batch({"n": [0.5, 2.0]})),
+        block_of(["a", "b"], object_array([1, 2])),
+        replace(block, weights=weights),
+        replace(block, combined=True),
+        replace(block, side=1),
+        replace(block, arrived={Input("orders", "orders"): pa.schema({"n": pa.int64()})}),
+    ]
+    assert block.goes_with(block) and not any(block.goes_with(other) or other.goes_with(block) for other in others)
+    assert not replace(block, values=words).goes_with(replace(block, values=words))

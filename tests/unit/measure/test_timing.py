@@ -126,8 +126,38 @@ def test_a_moment_of_waiting_says_little_and_much_of_it_counts() -> None:
     assert always is not None and 3 * work < always < 4.5 * work
 
 
+def overhead(*quanta: tuple[int, float]) -> float:
+    found = ServicePace()
+    for records, seconds in quanta:
+        found.observe(records, seconds, 0.0)
+    return found.overhead
+
+
+def test_two_quanta_of_different_sizes_show_what_one_takes_whatever_its_records() -> None:
+    assert overhead((100, 0.31)) == 0.0, "of one nobody knows"
+    assert overhead((100, 0.31), (199, 0.319)) == 0.0, "nor of two that are about alike"
+    assert overhead((100, 0.31), (200, 0.32)) == pytest.approx(0.3)
+    assert overhead((200, 0.32), (100, 0.31)) == pytest.approx(0.3)
+    assert overhead((100, 0.0102), (200, 0.0202)) == 0.0, "0.2 ms is little"
+    assert overhead((1, 0.3), (2, 0.6)) == 0.0, "it is all of the records"
+    pairs = [(100, 0.31), (200, 0.32)] * 3
+    assert overhead(*pairs, (100, 5.0), (200, 0.32)) == pytest.approx(0.3), "one odd quantum spoils two measurements"
+
+
+def test_a_record_takes_what_the_quantum_takes_for_it_and_quanta_of_one_size_are_to_differ_at_last() -> None:
+    found = ServicePace()
+    for records in (16, 100, 1_000, *[1_000] * 15):
+        assert found.least == 1
+        found.observe(records, 0.3 + records / 10_000, 0.0)
+    assert found.seconds == pytest.approx(1 / 10_000, rel=0.3)
+    found.observe(1_000, 0.4, 0.0)
+    assert found.least == 2
+    found.observe(2_000, 0.5, 0.0)
+    assert found.least == 1
+
+
 def test_a_change_of_pace_is_learnt_in_a_few_quanta_and_what_is_long_now_and_then_counts_in_the_mean() -> None:
-    found = pace(*[(10_000, 0.1, 0.0)] * 20, *[(50, 0.1, 0.0)] * 20)
+    found = pace(*[(10_000, 0.1, 0.0)] * 20, (100, 0.2, 0.0), *[(50, 0.1, 0.0)] * 20)
     assert found == pytest.approx(0.002, rel=0.2)
     found = pace(*[(35_000, 0.0009, 0.0)] * 30, *[(35_000, 0.35, 0.0)] * 4)
     assert found == pytest.approx(0.00001, rel=0.4)
