@@ -1,7 +1,6 @@
 """dpa: map/reduce streams on Ray that stay balanced while they run, checked against Spark.
 
-The names here are what a job of your own needs; the rest of the package is inside.
-"""
+The names here are what a job of your own needs; the rest of the package is inside."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

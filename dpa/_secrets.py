@@ -1,8 +1,7 @@
 """Keeps passwords, keys and tokens out of everything that is written or shown (docs/security.md).
 
 A secret is recognised by the name or the URI around it. Once `learn` has seen it in a configuration or in the
-environment, it is also recognised by its value in any text.
-"""
+environment, it is also recognised by its value in any text."""
 
 import json
 import re

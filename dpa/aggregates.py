@@ -1,8 +1,7 @@
 """Ready-made reducers. A job file names them by the short names in `READY_MADE`; all of them can merge states.
 
 As in SQL, nulls count as no value, except for `count`, which counts records. As in Spark, sums and means of decimals
-are decimals, and NaN is one value, greater than any other number.
-"""
+are decimals, and NaN is one value, greater than any other number."""
 
 from __future__ import annotations
 
@@ -95,8 +94,7 @@ _HEADROOM = 38  # digits of the state of a sum of decimals beyond those of its v
 class Sum(_OfOneColumn):
     """The sum of a column, under the same name. Decimals of p digits have a sum of p + 10, at most 38.
 
-    A state of integers that does not fit in 64 bits is a decimal, as the sums of other states may bring it back.
-    """
+    A state of integers that does not fit in 64 bits is a decimal, as the sums of other states may bring it back."""
 
     def reduce(self, groups: Groups) -> pa.RecordBatch:
         values = _widened(groups.values.column(self.column))
@@ -118,8 +116,7 @@ class Mean(_OfOneColumn):
     """The arithmetic mean of a column, under the same name; null for a key whose values are all null.
 
     The mean of decimals of p digits, s of them after the point, has p + 4 and s + 4 digits, at most 38 each, rounded
-    half up.
-    """
+    half up."""
 
     def reduce(self, groups: Groups) -> pa.RecordBatch:
         values = groups.values.column(self.column)
@@ -226,8 +223,7 @@ class TopRows(RowsReducer):
 
     Keyed by None (one key over all rows) it ranks a whole table. Rows without a value are passed over, NaN is the
     greatest number, and rows with equal values are ranked by their other columns, ascending, lists and structs last, so
-    that no two runs differ. A state is the list of a key's rows so far.
-    """
+    that no two runs differ. A state is the list of a key's rows so far."""
 
     def __init__(self, k: int = 10, by: str = "value", *, descending: bool = True) -> None:
         if k < 1:

@@ -1,8 +1,7 @@
 """What users subclass: mappers and reducers, one record at a time or on Arrow columns.
 
 A job may also name plain functions, which are wrapped (`dpa._given`). Executors are pickled once to every task, so
-their attributes must be picklable; each task has its own copy. Ready-made reducers are in `dpa.aggregates`.
-"""
+their attributes must be picklable; each task has its own copy. Ready-made reducers are in `dpa.aggregates`."""
 
 from __future__ import annotations
 
@@ -38,8 +37,7 @@ class Mapper(ABC):
         """Return or yield any number of (key, value) pairs for one input row, given as a dict by column name.
 
         All keys of a job have one type of those in docs/executors.md, or are tuples of them if the job's `key` names
-        several columns; values are any picklable objects.
-        """
+        several columns; values are any picklable objects."""
 
 
 class BatchMapper(ABC):
@@ -159,8 +157,7 @@ class Groups:
     def aggregate(self, column: str, function: str) -> pa.Array:
         """Any of Arrow's grouped aggregations (`mean`, `first`, `stddev` ...) of a column, shape (groups,).
 
-        Arrow's own `min` and `max` ignore NaN, and its sums of integers and decimals wrap around.
-        """
+        Arrow's own `min` and `max` ignore NaN, and its sums of integers and decimals wrap around."""
         table = pa.table({"id": self.ids, "value": self._column(column)})
         grouped = table.group_by("id", use_threads=False).aggregate([("value", function)])
         order = np.empty(len(self.keys), dtype=np.int64)
@@ -191,8 +188,7 @@ class BatchReducer(ABC):
     """Folds the values of many keys at once, on grouped Arrow columns. The runtime owns keys and states.
 
     States are columns: a batch with one row a group, in the order of `Groups.keys`. Their names and types are the
-    reducer's own and must be the same in every batch.
-    """
+    reducer's own and must be the same in every batch."""
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -1,8 +1,7 @@
 """A job: from a job file or from Python, through Spark and Ray, to a `Result`.
 
 Nothing is started before the configuration, the executors and the input's columns have been checked; but where it takes
-Spark to look at the input, Ray starts beside Spark.
-"""
+Spark to look at the input, Ray starts beside Spark."""
 
 from __future__ import annotations
 

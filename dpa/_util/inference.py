@@ -3,8 +3,7 @@
 A common type does not depend on which values came together. Arrow's own inference does. Next to a date, a timestamp
 becomes a date and loses its time. Next to a decimal, an integer gets too few digits for a whole column of integers. And
 integers beyond int64 fail next to smaller ones. Arrow also lacks functions for some ways of keeping values, such as
-views.
-"""
+views."""
 
 import functools
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -57,8 +56,7 @@ def promoted(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """The common type of two, nested ones too; None if there is none.
 
     A decimal widens to hold the integers beside it, and never becomes a float. Signed beside unsigned integers become
-    unsigned, as keys do. Moments of different time zones become UTC.
-    """
+    unsigned, as keys do. Moments of different time zones become UTC."""
     if left == right:
         return left
     if {left, right} == {pa.int64(), pa.uint64()}:
@@ -87,8 +85,7 @@ def lossless(column: pa.Array, kind: pa.DataType) -> pa.Array:
     between dates and timestamps, between layouts of text or bytes, element by element in nested types, and nulls to
     anything.
 
-    Raises pa.ArrowInvalid if the types are of different kinds, or a value would change.
-    """
+    Raises pa.ArrowInvalid if the types are of different kinds, or a value would change."""
     if column.type == kind:
         return column
     if pat.is_dictionary(column.type):

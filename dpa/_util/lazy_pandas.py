@@ -18,8 +18,7 @@ _WITHOUT: set[int] = set()  # threads that cannot import pandas now
 def import_pandas_late() -> None:
     """Have pyarrow look for pandas when something else imports it: there are no pandas objects before that.
 
-    Call it before anything else runs in the process. A pyarrow that is built differently is left as it is.
-    """
+    Call it before anything else runs in the process. A pyarrow that is built differently is left as it is."""
     is_done = "pandas" in sys.modules or any(isinstance(finder, _PandasFinder) for finder in sys.meta_path)
     if is_done or not hasattr(type(getattr(pa.lib, "_pandas_api", None)), "pd"):
         return

@@ -2,8 +2,7 @@
 (`dpa.runtime.keeper`) lends to the drivers of jobs.
 
 Owner and borrower speak by a socket in the owner's directory, which no other user can enter. A loan lasts as long as
-its connection. A borrower that is killed gives nothing back, and then the owner ends the process.
-"""
+its connection. A borrower that is killed gives nothing back, and then the owner ends the process."""
 
 from __future__ import annotations
 

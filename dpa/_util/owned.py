@@ -3,8 +3,7 @@ other user can have written.
 
 A lock is an advisory `flock` of a small file. The kernel releases it when the process that holds it ends in any way.
 Nothing depends on process numbers, so locks work between containers and, on NFS, between machines. On a file system
-without locks nothing is guarded, and nothing is taken for abandoned.
-"""
+without locks nothing is guarded, and nothing is taken for abandoned."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Loggers below `dpa` are silent unless the application configures them. `log_to_stderr` is for dpa's own processes: the
 command line, and the actors of a run whose driver has set a level. Phases, starts, ends and decisions are logged, never
-records or blocks.
-"""
+records or blocks."""
 
 import logging
 import os

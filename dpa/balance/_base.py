@@ -1,8 +1,7 @@
 """What the options of every strategy have in common: the ring that a stage starts with, and what machines ask of them.
 
 The classes are plain and frozen. A job file's section `balance` is made of them, so their fields, defaults, bounds and
-docstrings are its keys (docs/job-files.md).
-"""
+docstrings are its keys (docs/job-files.md)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -1,8 +1,7 @@
 """The strategies that go by tokens: none at all, and the two of the DPA paper, section 4, with their policy.
 
 What to change on the ring is a method of each strategy's options. Rounds, thresholds and the numbers of tables belong
-to the policy, which sends nothing and owns no clock.
-"""
+to the policy, which sends nothing and owns no clock."""
 
 from abc import abstractmethod
 from collections import Counter

@@ -1,7 +1,6 @@
 """Worker delegation: a reducer judges itself, and requests at the end of each time slot more work or less.
 
-CG paper, section V-C. The reducer compares its utilisation in the slot with two thresholds.
-"""
+CG paper, section V-C. The reducer compares its utilisation in the slot with two thresholds."""
 
 from dpa.routing.groupings.base import CapacityRequest, Signal
 from dpa.routing.groupings.options import SignalOptions

@@ -3,8 +3,7 @@ section 3): what is offered, divided by what a task processes in a second in whi
 
 Unlike DS2 it counts the backlog too, which must be worked off in a stated time. It weighs what a change costs, as
 learned from the changes before, against tasks that idle: a load that rises is met ahead, one that falls is followed
-late. It looks at numbers alone.
-"""
+late. It looks at numbers alone."""
 
 import math
 from collections import deque
@@ -125,8 +124,7 @@ class ElasticPolicy:
     """One stage's.
 
     A change depends on what is offered and not on how many tasks there are, so while that stays no other change
-    follows. Tasks are started soon and ended late: to be without them costs more than to have them.
-    """
+    follows. Tasks are started soon and ended late: to be without them costs more than to have them."""
 
     def __init__(self, options: ElasticOptions) -> None:
         self._options = options

@@ -2,8 +2,7 @@
 
 Each state is one column. Variances are merged as by Chan, Golub and LeVeque (1983, equation 2.1), in the form for any
 number of states. Types and special values are those of the ready-made reducers (`dpa.aggregates`): sums of integers
-have 64 bits and are exact, a sum of no values is null, and NaN is greater than any number.
-"""
+have 64 bits and are exact, a sum of no values is null, and NaN is greater than any number."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
 """Refuses expressions whose value in a row depends on other rows: a step on rows sees a part of them at a time.
 
 An expression is walked as polars serializes it. Of a function polars itself says whether it may be computed in parts;
-any other node must be one of those listed here.
-"""
+any other node must be one of those listed here."""
 
 import json
 import re

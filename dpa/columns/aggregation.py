@@ -1,8 +1,7 @@
 """Several aggregates of a key in one step: a batch reducer put together of parts.
 
 An expression such as `pl.col("a").sum() / pl.len()` is taken apart: each aggregate in it becomes a part with a state,
-and what stands around them is computed of their results in the end.
-"""
+and what stands around them is computed of their results in the end."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

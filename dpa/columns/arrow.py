@@ -1,8 +1,7 @@
 """Batches of Arrow as frames of polars, and back without a change of type where a column is the same.
 
 A type that polars has not travels as one that it has: an extension type as its storage, a small decimal as a larger
-one. Where there is none, values travel as their bytes, on which no expression works.
-"""
+one. Where there is none, values travel as their bytes, on which no expression works."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,8 +1,7 @@
 """A join with rows that every task has, as a verb of a lazy query: no row of the other side travels for it.
 
 Which keys are equal is decided as by joins of two stages (`dpa.execution.receivers._join`): keys are compared in the
-types in which dpa keeps them, and null equals nothing.
-"""
+types in which dpa keeps them, and null equals nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The sections of a job file that belong to one stage: what it runs, and how its work is divided and kept even.
 
-A job of one mapper and one reducer has them at its top, each stage of a graph its own.
-"""
+A job of one mapper and one reducer has them at its top, each stage of a graph its own."""
 
 from __future__ import annotations
 

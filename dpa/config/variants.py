@@ -1,8 +1,7 @@
 """Sections whose keys depend on one of them: `grouping` on its `kind`, `balance` on its `strategy`.
 
 Such a section is one of several frozen dataclasses, which whoever uses the options has in a registry. Fields, defaults,
-bounds and docstrings are taken from there, so a key that does not apply is refused, and nothing is written twice.
-"""
+bounds and docstrings are taken from there, so a key that does not apply is refused, and nothing is written twice."""
 
 import dataclasses
 from collections.abc import Mapping

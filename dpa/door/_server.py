@@ -1,8 +1,7 @@
 """The process of a job's door: it serves HTTP, and asks the driver for all that it serves, over a socket that it
 inherits. It holds no state that is lost with it, so that another process can take its place. It ends with its driver.
 
-Only aiohttp and the standard library are imported here: the process starts in a third of a second.
-"""
+Only aiohttp and the standard library are imported here: the process starts in a third of a second."""
 
 import asyncio
 import hmac

@@ -1,8 +1,7 @@
 """The asking side of a door: who finds the doors of running jobs, and what is asked of one.
 
 A job with a Ray of its own offers its door in the directory of its user on this machine, which no other user can enter.
-A job on a cluster notes it there (`notes.py`).
-"""
+A job on a cluster notes it there (`notes.py`)."""
 
 from __future__ import annotations
 

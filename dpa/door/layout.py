@@ -2,8 +2,7 @@
 
 The usual layered drawing (Sugiyama, Tagawa and Toda 1981): a stage lies one layer to the right of the last that feeds
 it. An edge has a slot in each layer that it passes, so it is never drawn over a stage. Slots of a layer are ordered by
-the mean position of their neighbours to the left and to the right in turn.
-"""
+the mean position of their neighbours to the left and to the right in turn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

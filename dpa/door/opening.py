@@ -1,8 +1,7 @@
 """The driver's side of a job's door: it listens from the start, and starts the door's process when somebody comes. What
 nobody looks at costs nothing.
 
-The process inherits the listening sockets. When it dies, those who ask wait until another one has its place.
-"""
+The process inherits the listening sockets. When it dies, those who ask wait until another one has its place."""
 
 from __future__ import annotations
 

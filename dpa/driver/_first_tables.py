@@ -3,8 +3,7 @@
 The sample goes through the job's own mappers and operators, in copies of their own and a thread of this process, up to
 the first stage that keeps states. The sample does not show what a reducer or a join would emit: its groups and pairs
 differ from those of the whole input. So later stages begin with the ring, as does every stage whose mapper fails on the
-sample, or takes too long for it.
-"""
+sample, or takes too long for it."""
 
 import threading
 import time

@@ -1,8 +1,7 @@
 """A flow as one query of Spark's: what `reference: auto` stands for.
 
 Each step is a common table expression of its name, over those whose rows it takes; inputs are views. A step that calls
-a function of the user's has no counterpart.
-"""
+a function of the user's has no counterpart."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -2,8 +2,7 @@
 which stages close windows by what time.
 
 Rows in windows have the columns `window_start` and `window_end`, which are the last parts of the key of every step by
-key. What such a step makes of a window is of the last microsecond before its end, for a window that follows.
-"""
+key. What such a step makes of a window is of the last microsecond before its end, for a window that follows."""
 
 import time
 from collections.abc import Collection, Sequence

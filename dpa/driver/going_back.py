@@ -2,8 +2,7 @@
 
 First everything is looked at, and nothing changes if one place cannot go back. Then a claim that names the checkpoint
 makes it the newest one, which stops whoever still runs the job. Last, place by place, what was published since is taken
-back. Where that is cut short the job is not resumed, as a place has too much, until the same command has ended it.
-"""
+back. Where that is cut short the job is not resumed, as a place has too much, until the same command has ended it."""
 
 from collections.abc import Iterator
 from pathlib import Path

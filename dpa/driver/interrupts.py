@@ -3,8 +3,7 @@
 Python drops an exception that a signal handler raises inside a destructor or a fork handler, and libraries that start
 processes run many of those. So the signal is remembered too, and raised again when the job next reports its progress.
 Modules written in C take one that is raised while they import others for a missing module, and what imports them does
-without it; so an import is let finish first.
-"""
+without it; so an import is let finish first."""
 
 from __future__ import annotations
 
@@ -140,8 +139,7 @@ _RUNNING: list[threading.Event] = []  # of each job in another thread than the m
 class ProgramEnd:
     """What a job in another thread than the main one knows of a Ctrl-C, which Python raises in the main thread alone.
     The main thread has ended then, or waits for other threads before it ends. In the block with it, the program does
-    not end before the job: after a Ctrl-C in `Thread.join`, Python up to 3.12 takes the joined thread for ended.
-    """
+    not end before the job: after a Ctrl-C in `Thread.join`, Python up to 3.12 takes the joined thread for ended."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

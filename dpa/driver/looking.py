@@ -1,8 +1,7 @@
 """A step of a flow that is looked at while the flow is built: its first rows, their number, its columns, its plan.
 
 The first rows of each input go through the graph of the steps that they pass, in this process (`_graph_walk`): neither
-Ray nor Spark is started, nothing is written, and functions of the user's are called on these rows alone.
-"""
+Ray nor Spark is started, nothing is written, and functions of the user's are called on these rows alone."""
 
 from __future__ import annotations
 

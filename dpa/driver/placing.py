@@ -1,8 +1,7 @@
 """Where the tasks of a job are to run: costs from a profile, a declaration or a sample, the nodes, and the allocator.
 
 For costs of a sample, some rows of each input go through the job in this process, whose processor time and blocks are
-measured. What messages cost is not in it.
-"""
+measured. What messages cost is not in it."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 soon as Spark has started beside it, and computed while it runs, or, of open inputs, at its end.
 
 What user code has failed on is left out of both: the input rows of dead letters, where their places are known and
-nothing else was made of them; else, of a reducer's, their keys; else there is no comparison.
-"""
+nothing else was made of them; else, of a reducer's, their keys; else there is no comparison."""
 
 from __future__ import annotations
 

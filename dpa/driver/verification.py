@@ -3,8 +3,7 @@ runs, or afterwards, by its log of epochs (`dpa.sinks.epoch_log`).
 
 With windows, epochs are checked for the windows that they have closed. Apart from late records, no row is earlier than
 the windows closed before, so the input begins where the greatest event time was that of a closed window. Any other
-result is of all rows read so far: it is verified from the first epoch on.
-"""
+result is of all rows read so far: it is verified from the first epoch on."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 A reducer may change a state before it raises, so the states of a block's keys are pickled together first. If user code
 raises, they are restored, and the records are processed again without the bad one. Large states that can be merged are
 set aside instead: records are folded into new states, which are merged with the old ones afterwards. Nothing is done
-for each record; the cost for each key of a block is measured by `python -m experiments.tolerance`.
-"""
+for each record; the cost for each key of a block is measured by `python -m experiments.tolerance`."""
 
 import pickle
 from collections.abc import Callable, Sequence

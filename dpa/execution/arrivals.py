@@ -3,8 +3,7 @@ only at run time.
 
 Senders note them beside each block. A task finds incompatible types as soon as it has both. A missing column is found
 when the stage ends, over all its tasks: until then it may still come, since functions may give each row other
-columns.
-"""
+columns."""
 
 from __future__ import annotations
 

@@ -100,8 +100,7 @@ def bisected(
     """The results of `work` for spans of rows, in order.
 
     If `work` raises, it must leave nothing behind. It is called again for parts of the span without the bad row, for
-    which `dies` is called. If the error does not name the row, it is found by halving.
-    """
+    which `dies` is called. If the error does not name the row, it is found by halving."""
     spans = [(0, rows)]
     while spans:
         start, stop = spans.pop()

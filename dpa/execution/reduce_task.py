@@ -1,7 +1,6 @@
 """A queue-fed task's user code: its store and its emission, as the protocol's instructions use them.
 
-The Ray actor, the simulator and `run_local` carry out instructions by it; clocks, networks and slowness are theirs.
-"""
+The Ray actor, the simulator and `run_local` carry out instructions by it; clocks, networks and slowness are theirs."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence

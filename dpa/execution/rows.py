@@ -217,7 +217,6 @@ def batch_of(records: Sequence[Mapping[str, Any]], declared: Declared | None = N
         pa.ArrowException, OverflowError, TypeError, UnicodeError: the values of a column are not of one Arrow type; the
             message begins with the column.
         ExecutorError: they have other columns than those declared, or a value would change in the declared type.
-
     """
     columns, names = {}, () if declared is None else declared.schema.names
     for name in dict.fromkeys((*names, *(name for record in records for name in record))):

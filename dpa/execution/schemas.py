@@ -2,8 +2,7 @@
 
 A per-record reducer returns Python objects, so each share's column types are inferred from its values: all may be null
 on one reducer and integers on another. Types are promoted if Arrow can do so without loss; otherwise the job fails with
-an error that names a key of either side.
-"""
+an error that names a key of either side."""
 
 from __future__ import annotations
 

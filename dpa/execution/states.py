@@ -1,8 +1,7 @@
 """The interface of all stores of states, states in flight between tasks, and finished shares.
 
 Each kind of receiver (`dpa.execution.receivers`) has its own store. All stores also count records by key, for hot keys
-and the Spark baseline.
-"""
+and the Spark baseline."""
 
 from __future__ import annotations
 

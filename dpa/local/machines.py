@@ -1,8 +1,7 @@
 """The state machines of one generation of a job in this process, their virtual clock, and the delivery of messages.
 
 Messages arrive at once, in the order in which they were sent. A subclass says what user code, polls, checkpoints and
-commits do; the simulator of `experiments` also overrides how long everything takes.
-"""
+commits do; the simulator of `experiments` also overrides how long everything takes."""
 
 import heapq
 import itertools

@@ -1,10 +1,8 @@
 """The columns of a job's rows, followed through its steps before there are any rows: what of the steps can be checked
 by them, and what an empty result has.
 
-After a function of a record only those columns are known that later steps name. There, nothing can be checked; a
-result without rows has them as nulls. A join names the columns of its result by those of both sides, so they must be
-known.
-"""
+After a function of a record only those columns are known that later steps name. There, nothing can be checked; a result
+without rows has them as nulls. A join names the columns of its result by those of both sides, so they must be known."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

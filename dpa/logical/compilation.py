@@ -1,8 +1,7 @@
 """Makes stages, edges and the work of tasks out of steps: what runs in which tasks, and in what form rows travel.
 
 A step that has no tasks of its own is fused into the tasks of each stage before it. What several edges of a stage have
-in common runs once: the emission of a stage is the tree of the steps after it, up to the stages that follow.
-"""
+in common runs once: the emission of a stage is the tree of the steps after it, up to the stages that follow."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,6 @@
 """The steps of a job, as plain data: what each does, and to the rows of which other steps.
 
-A step either becomes a stage, with tasks of its own, or is fused into the tasks of the stages before it.
-"""
+A step either becomes a stage, with tasks of its own, or is fused into the tasks of the stages before it."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -2,8 +2,7 @@
 
 A task is blocked while it has work but may not emit, because records that it has emitted wait downstream. So the
 blocked stages point to the bottleneck: it is fed by one and is not blocked itself. A queue says less, as a long one is
-harmless where the tasks after it wait for something else.
-"""
+harmless where the tasks after it wait for something else."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,8 +87,7 @@ def bottleneck(loads: Sequence[StageLoad], edges: Sequence[tuple[str, str]]) -> 
 
     If a stage is blocked: of the stages that are held responsible and are not blocked themselves, the one with the
     busiest task. As a graph has no cycle, there is one. Otherwise: the stage with the busiest task, if that is busy
-    enough and stands out.
-    """
+    enough and stands out."""
     waiting: dict[str, list[StageLoad]] = {}
     of = {load.name: load for load in loads}
     for (source, target), blocked in zip(edges, held_up(loads, edges), strict=True):

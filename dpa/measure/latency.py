@@ -1,8 +1,7 @@
 """The latency of records, from source to processed: a sketch of its quantiles that can be merged and sent.
 
 DDSketch (Masson, Rim and Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error guarantees",
-VLDB 2019) in bounded memory. The mapper decides when a record's time begins, the reducer when it ends.
-"""
+VLDB 2019) in bounded memory. The mapper decides when a record's time begins, the reducer when it ends."""
 
 from __future__ import annotations
 

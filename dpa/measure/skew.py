@@ -1,7 +1,6 @@
 """Skew and imbalance, each metric of the papers defined once, and the time in which tasks took part in their stage.
 
-Tasks come and go while a job runs. So a task is judged by the time in which it took part, not by the whole stream.
-"""
+Tasks come and go while a job runs. So a task is judged by the time in which it took part, not by the whole stream."""
 
 import math
 from collections.abc import Sequence

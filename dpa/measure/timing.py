@@ -1,7 +1,6 @@
 """What a task measures of its own time: how long it is busy, what a record takes, and how long rows wait.
 
-Times are in seconds and come from the caller, who has the clock.
-"""
+Times are in seconds and come from the caller, who has the clock."""
 
 import math
 from collections import deque

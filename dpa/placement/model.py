@@ -1,8 +1,7 @@
 """What is placed, and where: task groups that exchange records, nodes that bear tasks, and a placement on them.
 
 The model of the task allocation paper (2.1, 2.2), whose groups' tasks are alike, so that a placement is a table of
-counts and needs no list of tasks. Every task of a group talks to every task of a group that it has an edge with.
-"""
+counts and needs no list of tasks. Every task of a group talks to every task of a group that it has an edge with."""
 
 from __future__ import annotations
 
@@ -228,8 +227,7 @@ class Placement:
 class Allocator(Protocol):
     """Places the tasks of a graph on the nodes of a cluster.
 
-    The same question gets the same answer, in every process: chance comes from a seed.
-    """
+    The same question gets the same answer, in every process: chance comes from a seed."""
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
         """A placement of all tasks that exceeds no node's room. Raises PlacementError, which says what is lacking, if

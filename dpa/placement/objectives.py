@@ -2,8 +2,7 @@
 
 As every task of a group talks to every task of a connected one, a node's load and traffic follow from its own tasks
 alone. So every objective here is a sum over nodes, or a greatest one, or both; to judge an exchange between two nodes,
-no other has to be looked at.
-"""
+no other has to be looked at."""
 
 from __future__ import annotations
 
@@ -97,8 +96,7 @@ class Unevenness(Objective):
     """The sum of squares of every node's busy part, of processors and of bandwidth.
 
     Processors' part differs from the squared deviation of the elastic allocator (IV-C) by a constant, as the load to be
-    shared is given. Of bandwidth the total should be small too, not only its spread.
-    """
+    shared is given. Of bandwidth the total should be small too, not only its spread."""
 
     def __init__(self, graph: TaskGraph, cluster: Cluster) -> None:
         super().__init__(graph, cluster)

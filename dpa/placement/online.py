@@ -1,7 +1,6 @@
 """A placement looked at again while the job runs: what tasks use now goes in; moves, or why there are none, come out.
 
-Each policy is arithmetic on what was measured since the last look: ours, and a new plan.
-"""
+Each policy is arithmetic on what was measured since the last look: ours, and a new plan."""
 
 from __future__ import annotations
 
@@ -209,8 +208,7 @@ class Improving(_ByAllocator):
     that gains more.
 
     While a node holds the job up, the busiest node's time must fall; traffic between nodes must fall always. Nothing
-    moves for less than a twentieth of either, so measurements that vary move nothing.
-    """
+    moves for less than a twentieth of either, so measurements that vary move nothing."""
 
     def look(self, deployment: Deployment) -> Look:
         try:

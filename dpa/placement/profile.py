@@ -1,7 +1,6 @@
 """What an earlier run measured, as a graph to be placed: its `report.json` is the profile of a job.
 
-Costs and traffic are those of the stream's seconds, so the graph's rate is the one that the run had.
-"""
+Costs and traffic are those of the stream's seconds, so the graph's rate is the one that the run had."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What the task allocation paper assumes, lifted beforehand (section 5): tasks too coarse, unequal, or too spread out.
 
-Unequal nodes need no step of their own: a node's capacity is in processors of one kind (`dpa.placement.model.Node`).
-"""
+Unequal nodes need no step of their own: a node's capacity is in processors of one kind (`dpa.placement.model.Node`)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,6 @@
 """What is placed and what room is left, while an allocator works: counts of tasks, never lists of them.
 
-And tasks packed by what they cost alone, so that the fullest node is as empty as can be.
-"""
+And tasks packed by what they cost alone, so that the fullest node is as empty as can be."""
 
 import heapq
 from collections.abc import Iterable

@@ -1,8 +1,7 @@
 """What a placement is worth, in one set of functions for all allocators.
 
 As every task of a group talks to every task of a connected group, what a node sends and receives follows from its own
-tasks alone. Shapes: a figure a node is a vector as long as the cluster.
-"""
+tasks alone. Shapes: a figure a node is a vector as long as the cluster."""
 
 import math
 from collections.abc import Sequence

@@ -7,8 +7,7 @@ nested as a pickle of its own.
 
 Whoever changes a field of what is listed here, or what it means, gives `FORMAT` the next number. Numbers stay in `READ`
 as long as what was written then means the same, as where a field was added that has a default. A checkpoint of each
-number lies in tests/formats.
-"""
+number lies in tests/formats."""
 
 import io
 import json

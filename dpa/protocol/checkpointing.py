@@ -2,9 +2,8 @@
 coordinator takes the job's chain over, says what the tasks begin with, and adds checkpoints to the chain.
 
 A task writes all its states once and then increments, as long as each increment is in the checkpoint of the slot before
-the next. If that is in doubt, as after a failed checkpoint, it writes everything again. The coordinator need not
-report what became of a file, and cannot add a checkpoint with a file that its last one lacks (`Chain.commit`).
-"""
+the next. If that is in doubt, as after a failed checkpoint, it writes everything again. The coordinator need not report
+what became of a file, and cannot add a checkpoint with a file that its last one lacks (`Chain.commit`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """How far senders may be ahead of a stage, and how its tasks portion their work.
 
-A job file's section `limits` is made of the class, so its fields, defaults, bounds and docstrings are the keys.
-"""
+A job file's section `limits` is made of the class, so its fields, defaults, bounds and docstrings are the keys."""
 
 from dataclasses import dataclass
 from typing import Annotated

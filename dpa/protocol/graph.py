@@ -1,8 +1,7 @@
 """A job as the protocol sees it: stages of equal tasks, and the edges along which records travel between them.
 
 A stage that no edge enters is a source: its tasks read splits. All other stages take records from queues. A graph says
-how many tasks there are and how records find them, not what tasks do with records: that is `task.user_code`.
-"""
+how many tasks there are and how records find them, not what tasks do with records: that is `task.user_code`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """What all state machines share: events in, instructions out.
 
 A machine knows no Ray, no clock and no thread. A driver hands it events, one at a time, with the current time in
-seconds, and carries out the instructions that come back, in order. `handle` is the only way in, so a history of
-events is enough to replay a machine exactly.
-"""
+seconds, and carries out the instructions that come back, in order. `handle` is the only way in, so a history of events
+is enough to replay a machine exactly."""
 
 from collections.abc import Mapping
 from typing import Any

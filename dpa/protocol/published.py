@@ -1,6 +1,5 @@
 """Whether a job's published results match the checkpoint from which it continues. They do not if newer checkpoints were
-removed, or an older copy was put back: new epochs would then be mistaken for the published ones of the same number.
-"""
+removed, or an older copy was put back: new epochs would then be mistaken for the published ones of the same number."""
 
 from datetime import datetime
 

@@ -2,8 +2,7 @@
 of times without progress. No clock and no Ray: the driver notices deaths, waits, and begins.
 
 Only deaths are recovered from. Errors that user code raises, broken invariants and wrong configurations would come
-again, so they fail the job at once.
-"""
+again, so they fail the job at once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""State machines whose transitions are data: a tuple of rules, from which events are dispatched and tables
-printed. What no rule names cannot come, and no state follows that its rule does not name.
+"""State machines whose transitions are data: a tuple of rules, from which events are dispatched and tables printed.
+What no rule names cannot come, and no state follows that its rule does not name.
 
-As in h11's `_state.py` there are two kinds: rules that an event triggers, and rules that a state triggers by itself.
-"""
+As in h11's `_state.py` there are two kinds: rules that an event triggers, and rules that a state triggers by itself."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

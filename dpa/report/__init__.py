@@ -1,8 +1,7 @@
 """What people see of a run: live progress, the summary at the end, the files of the report, and the picture of a plan.
 
 Everything here is drawn from `Snapshot` (`dpa.protocol.wire.metrics`) and `dpa.result.Report`; nothing here decides
-anything or computes a metric. rich is imported to draw only.
-"""
+anything or computes a metric. rich is imported to draw only."""
 
 from dpa.report._drawing import draw_plan
 from dpa.report._files import ReportError, check_directory, plan_json, schema, to_json, write, write_page

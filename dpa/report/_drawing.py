@@ -1,8 +1,7 @@
 """Graphs as SVG: the steps of a flow for notebooks, and the stages of a plan as a file. Pages of 400 pixels have room.
 
 A box is drawn below those that feed it: the layout of graphs (`dpa.door.layout`), turned by a right angle. All
-characters of the font are as wide, so the size of words is known without drawing them.
-"""
+characters of the font are as wide, so the size of words is known without drawing them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
 """The files of a report: its data as JSON, and the page. They are written to a temporary name, and then renamed.
 
-docs/report.md and `schema()` describe `report.json`, and the JSON of a plan.
-"""
+docs/report.md and `schema()` describe `report.json`, and the JSON of a plan."""
 
 from __future__ import annotations
 

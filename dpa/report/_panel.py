@@ -2,8 +2,7 @@
 
 Drawn with rich from the newest snapshot, eight times a second. `PanelState` holds what is shown, `Panel` lays it out,
 and `_queues` draws the tasks of one stage: of several, those of the one that limits the run. Tasks that do not fit one
-to a line share lines. If they still do not fit, those with the shortest peaks are only counted.
-"""
+to a line share lines. If they still do not fit, those with the shortest peaks are only counted."""
 
 from __future__ import annotations
 

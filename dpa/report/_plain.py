@@ -22,8 +22,7 @@ class ProgressDisplay(Observer):
     report the run's status, leave it. It can show ten snapshots a second.
 
     The last snapshot of a phase comes before the next phase is announced. A view that an exception leaves needs no
-    status.
-    """
+    status."""
 
     def __enter__(self) -> ProgressDisplay:
         return self

@@ -1,7 +1,6 @@
 """What a plan says of a graph, as words and tables, for the terminal and the picture alike: records, and how even.
 
-The numbers are `dpa.driver.forecast`'s; here they are only judged and written out.
-"""
+The numbers are `dpa.driver.forecast`'s; here they are only judged and written out."""
 
 from collections.abc import Iterator
 from enum import Enum

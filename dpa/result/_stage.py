@@ -196,8 +196,7 @@ def hot(keys: Sequence[HotKey], distinct: int, even: float) -> tuple[HotKey, ...
 
     A key is hot if it has more records than a task's even share, so that no routing of whole keys is even; or if it has
     a tenth of that share and three times the records of the mean key. Keys of equal frequency are not hot, unless there
-    are fewer keys than tasks.
-    """
+    are fewer keys than tasks."""
     mean = 1 / distinct if distinct else 0.0
     return tuple(
         key

@@ -1,7 +1,6 @@
 """What is said of one stage: facts, and tables of its tasks, decisions and hot keys.
 
-Long tables are cut; `report.json` has them in full.
-"""
+Long tables are cut; `report.json` has them in full."""
 
 from collections.abc import Iterator, Sequence
 

@@ -72,8 +72,7 @@ class Distributor:
     """One sender's weighted round robin of the records of a split key over its reducers, a batch at a time.
 
     Over any number of batches each reducer gets its weight of the records, give or take two, so even senders of single
-    records distribute evenly. `seed` decides where a sender starts: different ones start at different points.
-    """
+    records distribute evenly. `seed` decides where a sender starts: different ones start at different points."""
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed

@@ -1,7 +1,6 @@
 """The difference between a routing table and the one before it: this is what is sent, not the table.
 
-A table of a million tokens is eight megabytes and goes to every task; what a redistribution changes is a few tokens.
-"""
+A table of a million tokens is eight megabytes and goes to every task; what a redistribution changes is a few tokens."""
 
 from __future__ import annotations
 

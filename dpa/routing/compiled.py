@@ -1,8 +1,7 @@
 """Loops over records that numba compiles. `dpa[groupings]` installs numba.
 
-Compiled code is kept for other processes, beside the source or else in the user's cache directory. Where neither can
-be written every process compiles anew, which takes seconds.
-"""
+Compiled code is kept for other processes, beside the source or else in the user's cache directory. Where neither can be
+written every process compiles anew, which takes seconds."""
 
 from collections.abc import Callable
 from typing import Any

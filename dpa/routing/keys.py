@@ -2,8 +2,7 @@
 
 A key column is an Arrow array whose type travels with it: string, int64, uint64, binary, bool, date32, timestamp in
 microseconds without a zone or in UTC, decimal128, or null; a composite key is a struct of these. In Python a key is the
-value that Arrow gives for it, and a composite key is a tuple. All of these can be compared, hashed and pickled.
-"""
+value that Arrow gives for it, and a composite key is a tuple. All of these can be compared, hashed and pickled."""
 
 import functools
 from collections.abc import Iterable, Sequence

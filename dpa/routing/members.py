@@ -1,9 +1,8 @@
-"""Reducers that join a stage, leave it, or take another's place: the routing table in which they do, and who hands
-over to whom.
+"""Reducers that join a stage, leave it, or take another's place: the routing table in which they do, and who hands over
+to whom.
 
 Consistent hashing moves no more than it must: what a reducer that leaves had goes to those that follow on the circle,
-and one that joins takes a part of many arcs. Arcs of single hot keys stay as they are, whoever their neighbours are.
-"""
+and one that joins takes a part of many arcs. Arcs of single hot keys stay as they are, whoever their neighbours are."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

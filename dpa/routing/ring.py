@@ -29,8 +29,7 @@ class TokenRing:
     """Tokens `0 .. tokens_of(reducer) - 1` of each reducer on the circle of 32-bit hashes.
 
     A change costs O(log T) for each token that comes or goes, T being the number of tokens. `reducers` is above the
-    number of any reducer that there has been.
-    """
+    number of any reducer that there has been."""
 
     def __init__(
         self,

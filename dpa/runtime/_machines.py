@@ -4,8 +4,7 @@ Tasks of a machine that drains move to others, as on request, and nothing is rea
 with checkpoints begins again without the machine, right after its next checkpoint.
 
 The driver connects again and again to each machine's `raylet`, Ray's own process, which runs no user code. Ray itself
-takes 15 to 65 s to notice that a machine is silent.
-"""
+takes 15 to 65 s to notice that a machine is silent."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """What the tasks of a job request of a Ray that is shared: options of their actors, bundles of a placement group, and
 what the job says if Ray does not have it.
 
-A Ray for this user's jobs on this machine alone is asked for nothing: there tasks share the machine.
-"""
+A Ray for this user's jobs on this machine alone is asked for nothing: there tasks share the machine."""
 
 import time
 from collections import Counter

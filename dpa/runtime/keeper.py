@@ -2,8 +2,7 @@
 for a while, or it receives SIGTERM. `standing.py` says how others find it.
 
 What it leaves is nothing: Ray ends with it, and the logs and sockets of Ray go. If it is killed, Ray's processes end,
-too, and the next one that looks for it removes its directory.
-"""
+too, and the next one that looks for it removes its directory."""
 
 import os
 import secrets

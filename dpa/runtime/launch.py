@@ -1,6 +1,5 @@
 """The driver's side of a job on Ray. A generation starts its coordinator, hands it the plan, polls it and fetches the
-outcome; the job survives the death of any of its processes, as another generation follows.
-"""
+outcome; the job survives the death of any of its processes, as another generation follows."""
 
 from __future__ import annotations
 
@@ -356,8 +355,7 @@ class Generations:
 
     def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
         """Run a plan to its end. JobFailedError if user code failed, or more processes died, one after the other, than
-        the plan bears; JobCancelledError if a request asked for that; CheckpointError if checkpoints cannot be
-        read."""
+        the plan bears; JobCancelledError if a request asked for that; CheckpointError if checkpoints cannot be read."""
         recoveries, until, store = Recoveries(plan.recovery), 0.0, None
         if plan.saved is not None:
             from dpa.checkpoints import CheckpointStore

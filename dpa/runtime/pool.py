@@ -1,8 +1,7 @@
 """Processes that wait on a cluster for the next job of whoever uses it: `dpa up --address` (docs/sessions.md).
 
 A detached actor on the head keeps them, and starts others for those that a job has taken. It owns them all, so nothing
-stays when it ends. A job's driver ends what it took; if the driver has died, the pool does.
-"""
+stays when it ends. A job's driver ends what it took; if the driver has died, the pool does."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The keeper (`keeper.py`) has a directory in its user's own one, which no other user can enter. The directory says where
 Ray is, and its lock says that the keeper lives. Each process that uses Ray has a locked directory in there, so the
-keeper knows when none does, even after one was killed.
-"""
+keeper knows when none does, even after one was killed."""
 
 from __future__ import annotations
 

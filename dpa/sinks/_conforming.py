@@ -1,7 +1,6 @@
 """Converts rows to the types of a table's columns. A value that would change is refused, with both types.
 
-A value does not change if it can be converted to the column's type and back. Times without a zone are in UTC.
-"""
+A value does not change if it can be converted to the column's type and back. Times without a zone are in UTC."""
 
 from collections.abc import Collection
 from typing import Any

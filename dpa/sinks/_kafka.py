@@ -2,8 +2,7 @@
 
 Rows travel to the coordinator, or the driver, which produces them when the epoch is committed. The same transaction
 commits the epoch's number as the offset of a consumer group without members, which says whether an epoch is there. A
-new producer of a job fences the one before, and ends its transaction.
-"""
+new producer of a job fences the one before, and ends its transaction."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ Each task has `deltalake` write its rows into a table like this one, in a direct
 and constraints are written as by any other writer. Readers see these files once a commit names them in the log of the
 table. A commit carries the job and the epoch as Delta's *transaction version of an application*. `deltalake` does not
 check it, so we do before each commit, with the same handle: a handle that lacks a later commit of the application is
-refused.
-"""
+refused."""
 
 from __future__ import annotations
 

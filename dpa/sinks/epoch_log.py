@@ -1,8 +1,7 @@
 """The log of a job by epoch, as Parquet: a row for each epoch, in files that are merged like those of results.
 
 Rows are only added. When a job starts again, maybe from a checkpoint, it adds a row that says so. The epochs after that
-are made again, and readers see the new ones.
-"""
+are made again, and readers see the new ones."""
 
 import time
 from collections.abc import Sequence

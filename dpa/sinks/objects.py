@@ -1,12 +1,11 @@
-"""A result, or results by epoch, as files beside a manifest that names them: below a prefix of object storage,
-or in a directory.
+"""A result, or results by epoch, as files beside a manifest that names them: below a prefix of object storage, or in a
+directory.
 
 In object storage nothing can be renamed. So tasks put files with unique names, and one conditional put of the manifest
 makes them the result. A job begins by putting the manifest with the name of a new writer: of several jobs only the last
 to begin can commit. It may also remove what dead jobs have left.
 
-Where each epoch adds rows, small files of Parquet are merged: `_FANOUT` files of a level become one of the next.
-"""
+Where each epoch adds rows, small files of Parquet are merged: `_FANOUT` files of a level become one of the next."""
 
 import itertools
 import time

@@ -156,8 +156,7 @@ class Sink(ABC):
     def stage(self, rows: pa.Table, task: int, epoch: int) -> Any:
         """Keep one task's rows aside, where readers do not see them; returns what `commit` must know of them.
 
-        A task stages once an epoch, and has at least one row. Of a result without rows one task stages the columns.
-        """
+        A task stages once an epoch, and has at least one row. Of a result without rows one task stages the columns."""
 
     @abstractmethod
     def commit(

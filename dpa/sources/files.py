@@ -113,8 +113,7 @@ class FileTable(Feed):
         """Pack the groups into splits, in order. A split never spans two files, and a group is never divided: a single
         large one gives a split more than `split_rows` rows.
 
-        Raises TableError if a column is missing, or the files differ in a column that is read.
-        """
+        Raises TableError if a column is missing, or the files differ in a column that is read."""
         require_columns(self.schema.names, [*(self.columns or ()), *self.dictionary], f"the input {self.files[0].path}")
         read = self.united.read(self.columns)
         encoded = tuple(name for name in self.dictionary if name in read.names and read.field(name).type in _TEXTS)

@@ -159,8 +159,7 @@ class Poller(ABC):
         """The rows that have come since the last call, perhaps none; None: no more will come.
 
         Rows are dicts, which may lack columns, or Arrow data with the columns of `schema`. They stay in memory until
-        they are read: return thousands at once, not millions. Do not wait long.
-        """
+        they are read: return thousands at once, not millions. Do not wait long."""
 
     @abstractmethod
     def position(self) -> Any:

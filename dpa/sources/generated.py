@@ -1,7 +1,6 @@
 """Generated inputs: every row is a pure function of a seed and its position, so any task can make any part of a table.
 
-Nothing here reads a clock or sleeps by itself: a `ReadRate` is given both.
-"""
+Nothing here reads a clock or sleeps by itself: a `ReadRate` is given both."""
 
 from __future__ import annotations
 

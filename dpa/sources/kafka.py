@@ -1,7 +1,6 @@
 """Topics of Kafka as an open feed: source tasks read their splits, ranges of offsets. Records become rows.
 
-Joins no consumer group and commits no offsets: the feed's position is in the job's checkpoints.
-"""
+Joins no consumer group and commits no offsets: the feed's position is in the job's checkpoints."""
 
 from __future__ import annotations
 

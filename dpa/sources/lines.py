@@ -2,8 +2,7 @@
 
 A line is a record, as for Spark without `multiLine`; blank lines of CSV and JSON are none. docs/job-files.md says what
 each line gives ("Lines that are read"). Large text files are a table, whose splits are made by reading everything once,
-to count lines.
-"""
+to count lines."""
 
 from __future__ import annotations
 

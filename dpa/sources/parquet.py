@@ -1,7 +1,6 @@
 """Parquet files as splits, read in place without Spark. Making splits only reads the footers.
 
-Partition columns in directory names (`year=2024/...`) are Spark's to read (`dpa.spark._stage`).
-"""
+Partition columns in directory names (`year=2024/...`) are Spark's to read (`dpa.spark._stage`)."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice

@@ -54,8 +54,7 @@ def is_surely_local(path: str) -> bool:
     """Whether Spark would look for this path on this machine, and take each character as dpa does.
 
     A path without a scheme lies on Hadoop's default file system if Hadoop is configured. `{a,b}`, `[^a]` and
-    backslashes only mean something in Hadoop's globs.
-    """
+    backslashes only mean something in Hadoop's globs."""
     local = path.startswith("file:") or not (_URI.match(path) or "HADOOP_CONF_DIR" in os.environ)
     return local and (not _HADOOPS.search(path) or is_literal(path))
 

@@ -2,8 +2,7 @@
 on its neighbours nor on where a block begins, and no content of a record ends the process.
 
 Arrow's parsers take a block at once, and find objects in it by their braces: two in one line, none in the next. So a
-block is checked first, and halved where a record is no plain one or the block does not parse.
-"""
+block is checked first, and halved where a record is no plain one or the block does not parse."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 with a record.
 
 All files are read once before the job runs, to count records and to infer types over all of them. docs/job-files.md
-says what is read otherwise than by Spark ("Read in place").
-"""
+says what is read otherwise than by Spark ("Read in place")."""
 
 from __future__ import annotations
 

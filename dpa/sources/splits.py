@@ -36,8 +36,7 @@ _BUFFER_BYTES = 65_536  # bytes of a column that are fetched at once where not a
 class Split(Protocol):
     """A piece of an input, which one task reads. Picklable and never changed.
 
-    A reader's position is a number of rows: `after` continues there.
-    """
+    A reader's position is a number of rows: `after` continues there."""
 
     @property
     def rows(self) -> int:

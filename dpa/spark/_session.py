@@ -4,8 +4,7 @@ the next session removes its directory. A session that the user has started is u
 Also what a block changes of a running session and puts back: settings, names of views, and directories with staged
 input. A job's directory is removed when the job ends, and again later if that fails. After an interruption, tasks that
 have not noticed may make it again, and a JVM that shuts down does not say whether it still runs any. So the directory
-is removed once more when the session's JVM has ended, or at the latest when this process ends.
-"""
+is removed once more when the session's JVM has ended, or at the latest when this process ends."""
 
 from __future__ import annotations
 
@@ -268,8 +267,7 @@ def temporary_view(frame: DataFrame, name: str) -> Iterator[None]:
     because jobs that share a session may give one name different meanings.
 
     The name may be any text: queries put one that is no identifier into backticks. Raises TableError if the session has
-    a temporary view of that name, which is left alone.
-    """
+    a temporary view of that name, which is left alone."""
     with _TURN:
         with as_table_error(f"the view {name!r}"):
             frame.createTempView(quoted(name))

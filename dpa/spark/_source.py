@@ -1,8 +1,7 @@
 """What to read, in plain values, and how Spark reads it.
 
 The fields of `Source` and `RowSample` are those of the sections `input` and `sample` of a job file. Nothing is computed
-here: Spark has only checked the DataFrame of `load` against the columns there are.
-"""
+here: Spark has only checked the DataFrame of `load` against the columns there are."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ A job waits for the whole table, which can be counted and sampled fully. On the 
 gained if tasks read while Spark stages: both end later.
 
 Staged files are removed when the block is left, for whatever reason, unless the caller keeps them. What a killed
-process has staged on this machine is removed by the next one that stages in the same directory.
-"""
+process has staged on this machine is removed by the next one that stages in the same directory."""
 
 from __future__ import annotations
 

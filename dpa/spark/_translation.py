@@ -2,8 +2,7 @@
 
 Where the meaning of an expression depends on types, polars says which they are. Every text has the type in Spark that
 the expression has in polars, unsigned integers the next wider one. What has no counterpart is refused by name. Integers
-that overflow are an error in Spark, and wrap around in polars.
-"""
+that overflow are an error in Spark, and wrap around in polars."""
 
 import json
 import re

@@ -1,8 +1,7 @@
 """Compares a result with its reference and says in words where they first differ. Rows are matched by key, and without
 a key as bags.
 
-Polars compares whole columns. Only the few rows that are shown are looked at value by value.
-"""
+Polars compares whole columns. Only the few rows that are shown are looked at value by value."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -136,8 +135,7 @@ class _Bags:
     their inexact columns, among those that agree in the others, are paired so.
 
     So tables of which no row is left are equal. The converse fails only where a coarse tolerance makes one row equal to
-    several that differ: with two or more inexact columns, or one of lists, another choice of pairs might match more.
-    """
+    several that differ: with two or more inexact columns, or one of lists, another choice of pairs might match more."""
 
     def __init__(self, result: pa.Table, reference: pa.Table, tolerances: Mapping[str, float]) -> None:
         self._tables = {"result": result, "reference": reference}

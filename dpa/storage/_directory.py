@@ -30,8 +30,7 @@ class DirectoryFiles(Files):
     """Files below a directory that need not exist.
 
     A new file is put by a hard link, which fails where there is one, on NFS too. Nothing like it replaces a file on a
-    condition: that needs a lock, and where the file system has none, more than one of several puts may be made.
-    """
+    condition: that needs a lock, and where the file system has none, more than one of several puts may be made."""
 
     place: str
     purpose: Purpose

@@ -1,6 +1,5 @@
 """Spans of OpenTelemetry: of each epoch and each checkpoint of a run. They go where the program that runs the job has
-its spans go. A program that makes none imports nothing for them.
-"""
+its spans go. A program that makes none imports nothing for them."""
 
 import sys
 import time

@@ -1,8 +1,7 @@
 """Derives from the snapshots of a run what its observers look at: rates, loads, sums, and what is new; for the report,
 what tasks did with all of their time; and the answer to `status`, with the nodes and processes of tasks.
 
-No clock and no output: times are those of the snapshots.
-"""
+No clock and no output: times are those of the snapshots."""
 
 from __future__ import annotations
 
@@ -139,8 +138,7 @@ class TrackedSnapshot(Snapshot):
 
         The longer of two times: of the rows left at the mean rate of reading, and of the records left (with those of
         unread rows) at the latest rate of processing. With several operator stages it is the time of reading alone: how
-        many records later stages will get is not known.
-        """
+        many records later stages will get is not known."""
         share = self.share_read
         if not share or self.at < 1 or not self.processed_rate:
             return None

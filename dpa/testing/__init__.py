@@ -2,9 +2,8 @@
 reducer and the promises of a feed.
 
 Only `LocalCluster` needs Ray: it starts several nodes on this machine. `run_local`, and a job on `LocalBackend`, use
-the same blocks and states as a real run, split over several reducers, with keys that move while the job runs. So
-errors that need more than one reducer show here.
-"""
+the same blocks and states as a real run, split over several reducers, with keys that move while the job runs. So errors
+that need more than one reducer show here."""
 
 from dpa.errors import ExecutorError
 from dpa.local.backend import LocalBackend

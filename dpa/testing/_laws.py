@@ -1,8 +1,7 @@
 """The laws that balancing, groupings and rounds of aggregation rely on, checked on random examples.
 
 Keys are checked together and compared with each key alone, because a batch reducer sees many groups at once. Passing
-proves nothing: the reducer was just not caught.
-"""
+proves nothing: the reducer was just not caught."""
 
 import functools
 import math

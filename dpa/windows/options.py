@@ -1,7 +1,6 @@
 """What a job file says of the time of rows, in `input.time`, and of windows, in a step's `window`.
 
-Times are microseconds since 1970-01-01 UTC. A window holds its start and not its end.
-"""
+Times are microseconds since 1970-01-01 UTC. A window holds its start and not its end."""
 
 from dataclasses import dataclass, fields
 from typing import Annotated, Literal, TypeAlias

@@ -3,8 +3,7 @@
 Keys are estimated from as much of the past as is like the present. A change of the keys starts the estimate anew, so it
 is quick where keys drift and precise where they do not. Where one change follows another, as in sorted input, the last
 keys say nothing of the next: then those are expected that are frequent all along and came lately too, and of the others
-nothing but that they lie evenly on the circle.
-"""
+nothing but that they lie evenly on the circle."""
 
 import math
 from collections.abc import Hashable, Iterable, Mapping

@@ -1,7 +1,6 @@
 """A rebalance under construction: moves of ranges between reducers, and the loads and the routing table they make.
 
-What moves is a range of the hash circle, which can be split until one key is left.
-"""
+What moves is a range of the hash circle, which can be split until one key is left."""
 
 from __future__ import annotations
 

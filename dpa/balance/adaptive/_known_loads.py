@@ -52,8 +52,7 @@ class Waiting:
 
     A wait is the machine's more than the reducer's. Where tasks share processors, who waits for whom changes from
     moment to moment, and a reducer that is seldom busy finds one at once; where a machine is crowded, its reducers wait
-    long.
-    """
+    long."""
 
     def __init__(self, report_seconds: float) -> None:
         self._report_seconds = report_seconds

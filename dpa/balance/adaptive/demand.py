@@ -81,8 +81,7 @@ class Demand:
         queued, as measured under this very table. A queued record counts as `backlog` of one that is to come.
 
         Queued records count where they are, if they may be processed there, and else where the table sends them: so
-        moves that are under way are not made again.
-        """
+        moves that are under way are not made again."""
         costs = _costs(loads)
         records = np.zeros(len(table.positions))
         parts = {token: dict.fromkeys(split.reducers, 0.0) for token, split in table.splits.items()}

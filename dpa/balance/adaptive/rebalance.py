@@ -5,8 +5,7 @@ until all are within the tolerance. A range that fits nowhere is split, down to 
 split over several reducers, each getting as much as it has room for. So nothing moves but the excess, in as few ranges
 as will do (the objective is Dicer's: imbalance plus a movement cost).
 
-The first table of a stage, and the one that spreads every key, are made here too.
-"""
+The first table of a stage, and the one that spreads every key, are made here too."""
 
 import heapq
 from collections.abc import Container, Iterable, Mapping
@@ -253,8 +252,7 @@ def spread(demand: Demand) -> Rebalance:
     stay.
 
     Which reducer owns a key then matters no more: the records of each go to all, and its states are merged in the end.
-    There are few such keys, or none of them would have enough records at a time to be noticed.
-    """
+    There are few such keys, or none of them would have enough records at a time to be noticed."""
     table, seconds = demand.table, demand.seconds
     reported = [reducer for reducer in sorted(table.members) if reducer not in demand.unreported]
     speed = {reducer: float(demand.speeds[reducer]) for reducer in reported}

@@ -2,8 +2,7 @@
 
 Every block's keys are dictionary-encoded, so the join needs no hash table of rows: once all distinct keys are numbered,
 a key's rows are found by position. The side with fewer rows is sorted by key, and the other side's blocks are joined
-with it one by one.
-"""
+with it one by one."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

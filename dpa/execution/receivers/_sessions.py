@@ -1,8 +1,7 @@
 """Sessions: states that are merged when records between them come.
 
 Each record alone is a session, so senders' blocks already have sessions, each with a state once reduced. The key alone
-decides the task, so a key's sessions move together.
-"""
+decides the task, so a key's sessions move together."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -2,8 +2,7 @@
 
 The columns of a receiver's rows are checked before a run, if they can be known. Batch executors are run on no rows,
 which shows all types. A per-record reducer is asked for the result of its `zero`. Functions of a record give no columns
-before they are called.
-"""
+before they are called."""
 
 from __future__ import annotations
 

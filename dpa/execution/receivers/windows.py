@@ -1,8 +1,7 @@
 """Windows of one length: each has a store, of the kind that the receiver has without windows.
 
 The window is part of the key, so keys are routed, moved and split with it. Stores of Python objects have keys without
-it, as user code sees them.
-"""
+it, as user code sees them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -1,8 +1,7 @@
 """States that cannot be merged, one by one in an embedded key-value store, RocksDB: a record needs its key's state and
 no other.
 
-An entry has the states of all keys with one hash. A state is here or in memory, never in both.
-"""
+An entry has the states of all keys with one hash. A state is here or in memory, never in both."""
 
 import gc
 import pickle

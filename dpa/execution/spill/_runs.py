@@ -4,8 +4,7 @@ log-structured merge-tree (O'Neil et al., 1996).
 When the other runs outgrow the first, all are folded into one, range by range. So every state is folded a logarithmic
 number of times, and the disk holds a small multiple of all states.
 
-A run has segments by hash: columns and rows of joins are Arrow IPC streams, Python states are pickles.
-"""
+A run has segments by hash: columns and rows of joins are Arrow IPC streams, Python states are pickles."""
 
 from __future__ import annotations
 

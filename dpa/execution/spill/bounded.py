@@ -4,8 +4,7 @@ Records are reduced in memory. When it is full, the least recently used keys are
 States that can be merged need not come back before the end: the next record of such a key starts another state, and
 both are merged later. Other states come back one by one, with the next record of their key.
 
-Use is tracked by stretches of the hash circle, as many as tasks have hot keys.
-"""
+Use is tracked by stretches of the hash circle, as many as tasks have hot keys."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

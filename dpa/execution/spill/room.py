@@ -1,8 +1,7 @@
 """The memory for a task's states, and local disk for the others, to be read again by the hashes of their keys.
 
 Files have no name, so nothing outlives the process, however it ends. What needs a name is in a directory of the
-process; the next process that needs one removes those of dead processes.
-"""
+process; the next process that needs one removes those of dead processes."""
 
 import os
 import pickle

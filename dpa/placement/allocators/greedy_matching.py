@@ -3,8 +3,7 @@
 The printed algorithm assigns an operator to every node in turn that improves the objective, without undoing the one
 before; here the operator has one node, that which improves the objective most. The paper's first objective,
 utilisation, cannot choose among nodes: an operator adds the same to the sum wherever it is. So this goes by its second
-one, the deviation R_dev.
-"""
+one, the deviation R_dev."""
 
 import numpy as np
 import numpy.typing as npt

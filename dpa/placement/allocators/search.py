@@ -1,7 +1,6 @@
 """A search by pairs of nodes from what quick allocators give, for the traffic inside nodes or even use.
 
-It steps aside from a local optimum: a few nodes are emptied and filled by chance, and the search continues there.
-"""
+It steps aside from a local optimum: a few nodes are emptied and filled by chance, and the search continues there."""
 
 from collections.abc import Sequence
 

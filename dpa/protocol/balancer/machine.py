@@ -39,12 +39,10 @@ class BalanceState(State):
 class StageBalance(RuledMachine):
     """One stage: its policy, and who must know its tables.
 
-    Changes of a table are sent at once. Refusals and hot keys wait for a tick, because each load report can cause
-    some.
+    Changes of a table are sent at once. Refusals and hot keys wait for a tick, because each load report can cause some.
 
     If a table moves states, the next one waits until all tasks have settled it. In migrate mode every table moves
-    states, in merge mode only a table by which tasks leave.
-    """
+    states, in merge mode only a table by which tasks leave."""
 
     def __init__(
         self, balancer: Machine, stage: str, policy: BalancePolicy, senders: Sequence[Address], *, migrates: bool

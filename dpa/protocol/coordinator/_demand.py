@@ -2,8 +2,7 @@
 2018, section 3.2), from what tasks report.
 
 A stage that cannot keep up holds back those that feed it, so what comes is no measure of what is offered. That is what
-sources make while nothing holds them back, times the records that each stage on the way makes of one.
-"""
+sources make while nothing holds them back, times the records that each stage on the way makes of one."""
 
 import math
 from collections.abc import Mapping

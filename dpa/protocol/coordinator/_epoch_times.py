@@ -1,8 +1,7 @@
 """Where the time goes from the reading of a row until readers see what it has changed.
 
 Sources say how long the rows of an epoch have waited when they pause; from then on all rows of the epoch spend the same
-time in each phase. So a few sums are exact means over rows, and bounded in memory.
-"""
+time in each phase. So a few sums are exact means over rows, and bounded in memory."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping

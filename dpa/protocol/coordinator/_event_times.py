@@ -2,8 +2,7 @@
 
 The rows of a channel are out of the order of their times by no more than was promised (`SourceTime.out_of_order`). So
 what is read of it from its first row on, without a gap, says how early the others may be. Who reads later splits
-meanwhile says nothing.
-"""
+meanwhile says nothing."""
 
 import bisect
 import math

@@ -1,6 +1,5 @@
 """The policies of a job that ask for changes of its tasks, looked at in the ticks of the coordinator: how many tasks
-each elastic stage has (`_demand` measures, `dpa.balance.elastic` decides), and on which nodes tasks are.
-"""
+each elastic stage has (`_demand` measures, `dpa.balance.elastic` decides), and on which nodes tasks are."""
 
 import math
 from collections import Counter

@@ -1,8 +1,7 @@
 """The event time that each stage has reached: no later row is earlier, if the inputs keep to their declared delay.
 
 A stage passes on its watermark, or with windows the earliest time that they may still emit. A stage reaches the least
-that its feeders pass on. Feeders that are done, idle or without event time do not count.
-"""
+that its feeders pass on. Feeders that are done, idle or without event time do not count."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

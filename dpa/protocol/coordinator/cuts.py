@@ -6,8 +6,7 @@ them results of the epoch are published and checkpoints made. Sources continue o
 tasks write them while records flow.
 
 Results that are published with checkpoints are committed once the checkpoint that names them is written. A job that
-begins with a checkpoint first commits what it names. What no checkpoint names is never committed.
-"""
+begins with a checkpoint first commits what it names. What no checkpoint names is never committed."""
 
 import math
 from collections import deque

@@ -7,8 +7,7 @@ theirs is on its way any more. Tasks of a source have no place in a table: new o
 gives back the rest of its own.
 
 Until the new tasks of a change are up it can be cancelled, and is where its stage has nothing left to process: so no
-stage stays open for tasks that never came up.
-"""
+stage stays open for tasks that never came up."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -2,8 +2,7 @@
 
 A stage ends by counting. When all stages that feed it are done, and its tasks have processed as many records as were
 emitted to it, nothing of it can be in flight: forwarding moves records and never makes any. Empty queues alone would
-not show that.
-"""
+not show that."""
 
 from __future__ import annotations
 

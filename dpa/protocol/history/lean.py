@@ -2,8 +2,7 @@
 
 A machine looks only at keys, hashes and counts, so a lean event has the same effect as the event. A lean block keeps no
 values, and keeps no message's memory alive: its keys are a copy, and so are hashes and codes unless the task made them
-itself.
-"""
+itself."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A task's last events, recorded and as a file: a copy of its machine, and the events after that.
 
 The file is a pickle, which runs code when it is read, so a file that another user may have written is refused. It needs
-the dpa that wrote it, but neither Ray, Spark nor the user's modules.
-"""
+the dpa that wrote it, but neither Ray, Spark nor the user's modules."""
 
 from __future__ import annotations
 

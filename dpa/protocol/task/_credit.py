@@ -2,8 +2,7 @@
 
 A receiver's window follows its service time, so that a full queue takes a set time to process, cheap records or dear
 (as Flink's buffer debloating, FLIP-183). Each receiver has its own window: a slow one does not use up the credit of
-others.
-"""
+others."""
 
 from __future__ import annotations
 

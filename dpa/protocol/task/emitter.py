@@ -34,8 +34,7 @@ class OfferedMeter:
     """What a sender offers a stage on one edge: records by key, sampled as blocks are made.
 
     Senders see the load before credit holds it back. If one receiver is overloaded, the records that reach the others
-    arrive only as fast as that one is served.
-    """
+    arrive only as fast as that one is served."""
 
     def __init__(self, sender: int, senders: int) -> None:
         """Each of `senders` senders samples its share of the rows."""

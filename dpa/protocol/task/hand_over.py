@@ -1,8 +1,7 @@
 """States that move while records flow, as one task sees it: the two sides of a hand-over, the ranges that it gives to
 others by the newest table, and those that it takes.
 
-docs/design.md has hand-overs step by step, and why they are right.
-"""
+docs/design.md has hand-overs step by step, and why they are right."""
 
 import math
 from collections.abc import Callable, Collection, Iterable
@@ -261,8 +260,7 @@ class Migration:
 
     In migrate mode every table moves states. In merge mode states stay until the last exchange, unless a task leaves:
     it processes what is queued for a while (N-Storm's D_K, section 3.1), then hands over the rest, and the others merge
-    it.
-    """
+    it."""
 
     def __init__(
         self,

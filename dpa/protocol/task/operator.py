@@ -55,15 +55,14 @@ _SILENT = (OperatorState.FINISHED, OperatorState.DONE, OperatorState.LEAVING, Op
 
 
 class OperatorMachine(TaskMachine):
-    """Streams until the stage has processed all its records and the coordinator begins the last exchange. Then the
-    task merges, finishes, waits for the schema of all shares, and delivers its own: it writes the share and, if stages
+    """Streams until the stage has processed all its records and the coordinator begins the last exchange. Then the task
+    merges, finishes, waits for the schema of all shares, and delivers its own: it writes the share and, if stages
     follow, emits its rows as a source does.
 
     At a cut of the stream the task has processed all records before the cut, and none after it. It closes windows,
     emits and publishes results, and writes its states. A task that emits its result at the end pauses.
 
-    A task that is no longer a member of its stage hands over everything, and has then left.
-    """
+    A task that is no longer a member of its stage hands over everything, and has then left."""
 
     def __init__(
         self,

@@ -1,8 +1,7 @@
 """The records that an operator task has accepted: those in its queue, and those held until their routing table comes.
 
 A forwarded record was admitted once and never waits for credit again, so tasks that forward to each other cannot block
-each other.
-"""
+each other."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
@@ -196,8 +195,7 @@ class MigratingQueue(RecordQueue):
     """The records of a task whose states migrate: queued ones, those that leave with their states, and those that wait
     for records emitted earlier. Between hand-overs it is a plain queue.
 
-    docs/design.md has hand-overs step by step, and why they are correct.
-    """
+    docs/design.md has hand-overs step by step, and why they are correct."""
 
     def __init__(self, index: int, table: RoutingTable) -> None:
         super().__init__(index, table, eager=True)

@@ -4,8 +4,7 @@ Several tasks may process records of one key. In an exchange, which ends an epoc
 the key's owner by the newest table, which is frozen meanwhile. After the last exchange the tasks finish. After the
 others, which happen at cuts of the stream, they close windows and publish results (periodic aggregation: consistent
 grouping paper, section V-C). The next exchange begins only when every task has what all others had, so two never
-mix.
-"""
+mix."""
 
 from typing import ClassVar
 

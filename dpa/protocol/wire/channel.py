@@ -1,8 +1,7 @@
 """Channels: one for each (sender, receiver), delivering each message once and in the order in which it was sent.
 
 Ray's concurrent actors keep no call order and may run a retried call twice; the numbers restore both. Loss is not
-repaired: an actor that died takes its messages with it, and ends its generation.
-"""
+repaired: an actor that died takes its messages with it, and ends its generation."""
 
 from collections.abc import Iterable, Iterator
 

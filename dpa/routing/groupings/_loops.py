@@ -3,8 +3,7 @@
 They are in one file because numba keeps compiled code until that file changes: a loop that used a function of another
 file would keep the old form of it. Each loop's purpose is described by its grouping. All change their array arguments
 in place, and write the chosen reducer of each record to the last one. In a part of consistent grouping, reducers are
-virtual workers.
-"""
+virtual workers."""
 
 import math
 from functools import partial

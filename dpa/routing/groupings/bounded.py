@@ -20,8 +20,7 @@ class RandomChoicesGrouping(Grouping):
 
     A hot key finds most reducers of its sequence full. Loads are whole numbers, so a full reducer stays full until the
     capacity passes the next whole number. Until then the probing of a key continues where it stopped, which gives the
-    very same choices at a few probes a record instead of thousands.
-    """
+    very same choices at a few probes a record instead of thousands."""
 
     def __init__(self, reducers: int, epsilon: float = 0.01) -> None:
         super().__init__(reducers)
@@ -40,8 +39,7 @@ class PooledChoicesGrouping(Grouping):
 
     PoRC sends a key that finds its virtual worker full to another one at random, mostly of another reducer: keys get
     copies though their own reducer has room. Here a virtual worker is full only when its reducer has as much as all its
-    virtual workers may have together. Copies then are about as few as those of PoRC onto reducers.
-    """
+    virtual workers may have together. Copies then are about as few as those of PoRC onto reducers."""
 
     def __init__(self, virtual_workers: int, epsilon: float = 0.01) -> None:
         super().__init__(virtual_workers)

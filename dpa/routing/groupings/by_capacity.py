@@ -1,7 +1,6 @@
 """Groupings that go by what reducers report: consistent grouping (CG), and W-Choices for reducers of unequal speed.
 
-Both cut the keys into equal parts and give each reducer parts in proportion to its capacity.
-"""
+Both cut the keys into equal parts and give each reducer parts in proportion to its capacity."""
 
 from collections.abc import Callable
 
@@ -96,8 +95,7 @@ class WeightedWChoicesGrouping(WChoicesGrouping):
     report; all are 1 until then. A tail key has two equal slots, and reducers hold slots in proportion to their
     capacity: else most tail keys of a cluster with few fast machines would have two slow ones to choose from. And a
     reducer that is ahead gives up no more tail keys to their second slot than it must, always the same ones: most tail
-    keys have one reducer, not two.
-    """
+    keys have one reducer, not two."""
 
     def __init__(self, reducers: int, capacities: Weights | None = None) -> None:
         """`capacities`: to start with, in any unit, shape (reducers,)."""
@@ -143,8 +141,7 @@ class PairingQueues:
         waits, or requests nothing.
 
         A pair has been served and must ask again; a reducer that asks again before keeps its position in the queue. A
-        reducer that may not give does not wait.
-        """
+        reducer that may not give does not wait."""
         wants = request is CapacityRequest.INCREASE or (request is CapacityRequest.DECREASE and may_give(reducer))
         for queued, queue in self._waiting.items():  # one that has changed its mind leaves the other queue
             if not wants or queued is not request:
@@ -172,8 +169,7 @@ class ConsistentGrouping(Grouping):
     takes nothing along: queued records stay where they are, and only later ones go to its new reducer.
 
     With `proportional` (ours) a reducer's target is its share of the records divided by its utilisation, and all
-    virtual workers that are due move at once, where the paper moves one a signal.
-    """
+    virtual workers that are due move at once, where the paper moves one a signal."""
 
     def __init__(self, reducers: int, inner: Grouping, *, proportional: bool = False) -> None:
         """`inner` groups keys onto `inner.reducers` virtual workers, a multiple of `reducers`; pooled choices learn
@@ -225,12 +221,11 @@ class ConsistentGrouping(Grouping):
             self._inner.regroup(self._owners)
 
     def _move_in_proportion(self) -> None:
-        """Once every reducer has reported a new slot, give each its target, if any is further from it than `_BAND`
-        and chance explain.
+        """Once every reducer has reported a new slot, give each its target, if any is further from it than `_BAND` and
+        chance explain.
 
         A reducer's capacity in a slot is the records that came, divided by its utilisation. All sources see the same
-        numbers, so they come to the same targets, even if they differed before.
-        """
+        numbers, so they come to the same targets, even if they differed before."""
         if not self._reported.is_complete():
             return
         busy = self._records > 0

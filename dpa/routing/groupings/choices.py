@@ -1,8 +1,7 @@
 """The less loaded of two choices: PKG, and W-Choices, in which the few hot keys have more than two.
 
 Nasir et al., "The Power of Both Choices" (PKG), and "When Two Choices Are Not Enough: Balancing at Scale in Distributed
-Stream Processing" (W-Choices); CG paper, III-A and III-D. A sender counts only what it has sent itself.
-"""
+Stream Processing" (W-Choices); CG paper, III-A and III-D. A sender counts only what it has sent itself."""
 
 import math
 
@@ -43,8 +42,7 @@ class WChoicesGrouping(Grouping):
     equal reducers the grouping to beat: the balance of shuffle grouping, and only hot keys are everywhere.
 
     Loads are counted in units of the reducer's own work: a record adds 1 / capacity. The least loaded reducer is the
-    one of the least (load + 1) / capacity. When a capacity changes, records flow by the new one from then on.
-    """
+    one of the least (load + 1) / capacity. When a capacity changes, records flow by the new one from then on."""
 
     def __init__(self, reducers: int, slots: int | None = None) -> None:
         """A key has two of `slots` equal slots, which `_slot_owners` gives to reducers; by default one each."""

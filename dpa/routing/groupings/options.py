@@ -2,8 +2,7 @@
 
 The classes are plain and frozen. A job file's section `grouping` is made of them, so their fields, defaults, bounds and
 docstrings are its keys (docs/job-files.md). Compiled groupings are imported when they are made: numba takes a while to
-load.
-"""
+load."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace

@@ -1,8 +1,7 @@
 """The shell around a state machine: a lock, a thread for user code and a ticker. It decides nothing.
 
 Messages are handled on the thread that brings them, one at a time. User code has its own thread, so control messages
-are taken in while it works.
-"""
+are taken in while it works."""
 
 import itertools
 import logging

@@ -1,8 +1,7 @@
 """Tries what a task is to process, in a process forked from one that runs no user code itself and has no threads.
 
 A task's own process has threads, of Ray and of libraries, whose locks a fork would leave behind held. The fork server
-of a job's own Ray does not serve here: a cluster has none, it knows no plan, and it does not wait for what it forks.
-"""
+of a job's own Ray does not serve here: a cluster has none, it knows no plan, and it does not wait for what it forks."""
 
 import os
 import pickle

@@ -1,8 +1,7 @@
 """The Ray actors of stages and of the load balancer: thin switches. An actor is one `Task` after the other.
 
-Every actor takes records and control messages in concurrency groups of their own, so control overtakes data; the
-queue of records is the machine's, not Ray's mailbox. Calls carry no result (`num_returns=0`): an answer is a message.
-"""
+Every actor takes records and control messages in concurrency groups of their own, so control overtakes data; the queue
+of records is the machine's, not Ray's mailbox. Calls carry no result (`num_returns=0`): an answer is a message."""
 
 from __future__ import annotations
 

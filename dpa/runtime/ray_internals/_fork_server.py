@@ -1,7 +1,6 @@
 """The process of a node from which its workers are forked, once it has imported what they need; run as a program.
 
-A fork has one thread, so nothing may be imported here that starts threads: Polars is not. It ends with its raylet.
-"""
+A fork has one thread, so nothing may be imported here that starts threads: Polars is not. It ends with its raylet."""
 
 import gc
 import json

@@ -2,8 +2,7 @@
 this one asks the node's fork server for a process that has imported all that, and ends.
 
 The first that asks on a node leaves a socket behind and becomes the server. Where no server answers, the process
-becomes the worker that Ray would have started. Nothing that takes long is imported here.
-"""
+becomes the worker that Ray would have started. Nothing that takes long is imported here."""
 
 import json
 import os

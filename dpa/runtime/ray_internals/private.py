@@ -3,8 +3,7 @@ has no use for and prints nothing between the lines that show progress; question
 
 Left out of such a Ray are the dashboard's server, for which `ray.init` would wait, the autoscaler, the log monitor, and
 the agents of the node, for which its raylet would wait. Workers are forked, and their ports are not the system's
-choice. `ray.init` has no options for this, so what it calls is replaced while it runs.
-"""
+choice. `ray.init` has no options for this, so what it calls is replaced while it runs."""
 
 import inspect
 import logging
