@@ -91,7 +91,7 @@ class Stream(Looks):
             return self._changed("filter", condition, name, options)
         return self._on_columns("filter", [condition], {}, name, options)
 
-    def with_columns(self, *expressions: kw.Expression, **named: kw.Expression) -> Stream:
+    def with_columns(self, *expressions: kw.Expressions, **named: kw.Expression) -> Stream:
         """Add or change columns by polars expressions or SQL texts. A keyword names the column that it makes.
 
         >>> orders.with_columns(euros="cents / 100").select("id", "euros").head(1).to_pylist()
@@ -99,11 +99,11 @@ class Stream(Looks):
         """
         return self._on_columns("with_columns", expressions, named)
 
-    def select(self, *expressions: kw.Expression, **named: kw.Expression) -> Stream:
+    def select(self, *expressions: kw.Expressions, **named: kw.Expression) -> Stream:
         """Keep only these columns, otherwise as `with_columns`: `orders.select("id", pl.col("items").list.len())`."""
         return self._on_columns("select", expressions, named)
 
-    def drop(self, *columns: str, name: str | None = None, **options: Unpack[kw.Filter]) -> Stream:
+    def drop(self, *columns: str | Sequence[str], name: str | None = None, **options: Unpack[kw.Filter]) -> Stream:
         """Leave out columns: `orders.drop("items", "cents")`."""
         return self._on_columns("drop", columns, {}, name, options)
 
@@ -111,12 +111,12 @@ class Stream(Looks):
         """Rename columns, old names to new ones: `orders.rename({"id": "order"})`."""
         return self._on_columns("rename", (), columns, name, options)
 
-    def explode(self, *columns: str, name: str | None = None, **options: Unpack[kw.Filter]) -> Stream:
+    def explode(self, *columns: str | Sequence[str], name: str | None = None, **options: Unpack[kw.Filter]) -> Stream:
         """Make a row of each element of a list column: `orders.explode("items")`. The lists of several columns must be
         equally long in each row."""
         return self._on_columns("explode", columns, {}, name, options)
 
-    def unnest(self, *columns: str, name: str | None = None, **options: Unpack[kw.Filter]) -> Stream:
+    def unnest(self, *columns: str | Sequence[str], name: str | None = None, **options: Unpack[kw.Filter]) -> Stream:
         """Make columns of the fields of struct columns: `orders.unnest("to")`."""
         return self._on_columns("unnest", columns, {}, name, options)
 
@@ -248,6 +248,7 @@ class Stream(Looks):
     ) -> Stream:
         from dpa.columns.verbs import query_of  # polars, which no program without expressions needs
 
+        given = _one_by_one(given)
         try:
             made = query_of(word, given, named)
         except ConfigError as error:
@@ -306,7 +307,9 @@ class KeyedRows:
             from dpa.columns.aggregation import aggregation_of
 
             options = {key: each for key, each in named.items() if key in OF_KEYED and not isinstance(each, pl.Expr)}
-            made = aggregation_of(aggregates, {key: each for key, each in named.items() if key not in options})
+            made = aggregation_of(
+                _one_by_one(aggregates), {key: each for key, each in named.items() if key not in options}
+            )
             written = {key: each if key in made.texts else MADE_IN_PYTHON + each for key, each in made.written.items()}
             rows = self._made(name, "agg", options, {"agg": written})
             if len(made.texts) < len(written):
@@ -376,6 +379,11 @@ class KeyedRows:
 def _is_expression(given: object) -> bool:
     polars = sys.modules.get("polars")
     return polars is not None and isinstance(given, polars.Expr)
+
+
+def _one_by_one(given: Sequence[Any]) -> list[Any]:
+    """What was given, some of it perhaps in lists, as polars takes it."""
+    return [each for one in given for each in (one if isinstance(one, list | tuple) else (one,))]
 
 
 def _column(given: Any) -> Any:

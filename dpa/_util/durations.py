@@ -1,4 +1,4 @@
-"""Numbers in options: durations are seconds, or text with a unit such as `500ms`, `1s`, `2m`, `1h`."""
+"""Numbers in options: durations are seconds, or text with a unit such as `500ms`, `1s`, `2m`, `1h`, `1d`."""
 
 import re
 from collections.abc import Callable
@@ -6,8 +6,8 @@ from typing import Annotated, Any, TypeAlias
 
 from annotated_types import Ge
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 
 MOST_SECONDS = 1_000 * 366 * 86_400
 """The longest duration: added to any time from year 1 to 9999 it still fits 64 bits of microseconds."""
@@ -22,7 +22,9 @@ def as_seconds(value: Any) -> Any:
         return value
     found = _TEXT.fullmatch(value.strip())
     if found is None:
-        raise ValueError(f"a duration is a number of seconds, or a text as `500ms`, `1s`, `2m`, `1h`, not {value!r}")
+        raise ValueError(
+            f"a duration is a number of seconds, or a text as `500ms`, `1s`, `2m`, `1h`, `1d`, not {value!r}"
+        )
     return as_seconds(float(found.group(1)) * _UNITS[found.group(2)])
 
 

@@ -12,6 +12,7 @@ from dpa._streams import Stream
 
 Schema: TypeAlias = pa.Schema | Mapping[str, str | pa.DataType]
 Expression: TypeAlias = pl.Expr | str
+Expressions: TypeAlias = Expression | Sequence[Expression]
 Key: TypeAlias = str | pl.Expr | Sequence[str | pl.Expr] | Callable[[Any], Any] | None
 
 OfRows: TypeAlias = own.BatchMapper | type[own.BatchMapper] | Callable[[Any], Any]
@@ -616,7 +617,7 @@ class TopK(TypedDict, total=False):
 class AggCall(Protocol):
     def __call__(
         self,
-        *aggregates: Expression,
+        *aggregates: Expressions,
         name: str | None = ...,
         schema: Schema | None = ...,
         combiner: Literal["auto"] | bool = ...,

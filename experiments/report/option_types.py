@@ -37,6 +37,7 @@ from dpa._streams import Stream
 
 Schema: TypeAlias = pa.Schema | Mapping[str, str | pa.DataType]
 Expression: TypeAlias = pl.Expr | str
+Expressions: TypeAlias = Expression | Sequence[Expression]
 Key: TypeAlias = str | pl.Expr | Sequence[str | pl.Expr] | Callable[[Any], Any] | None
 
 OfRows: TypeAlias = own.BatchMapper | type[own.BatchMapper] | Callable[[Any], Any]
@@ -67,7 +68,7 @@ def printed() -> str:
     parts.append("".join(f"{key.title()}: TypeAlias = {kinds}\n" for key, kinds in of_variants.items()))
     parts += [_class(name, keys) for name, keys in calls.items()]
     aggregates = ", ".join(f"{key}: {_type(key, found)} = ..." for key, found in calls["Reduce"].items())
-    named = f"self, *aggregates: Expression, name: str | None = ..., {aggregates}, **named: Expression"
+    named = f"self, *aggregates: Expressions, name: str | None = ..., {aggregates}, **named: Expression"
     parts.append(f"class AggCall(Protocol):\n    def __call__({named}) -> Stream: ...\n")
     command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(PATH), "-"]
     return subprocess.run(command, input="\n".join(parts), check=True, capture_output=True, text=True).stdout

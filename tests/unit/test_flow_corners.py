@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -46,6 +47,23 @@ def test_rows_with_nulls_of_no_type_can_be_ranked(flow: Flow, backend: Backend, 
         {"rank": 1, "group": 2, "n": 11, "constant": constant},
         {"rank": 2, "group": 1, "n": 10, "constant": constant},
     ]
+
+
+def test_columns_and_aggregates_may_come_in_lists_as_polars_takes_them() -> None:
+    def sums(orders: dpa.flow.Stream, *, listed: bool) -> list[dict[str, Any]]:
+        def given(*each: Any) -> tuple[Any, ...]:
+            return ([*each],) if listed else each
+
+        rows = orders.with_columns(*given("id + 1 AS m", pl.col("id").alias("n")), k="id % 2")
+        rows = rows.select(*given("m", "n"), "k", "x").drop(*given("m", "x"))
+        found = rows.key_by("k").agg(*given("sum(n) AS n", pl.len().alias("rows"))).head().to_pylist()
+        return sorted(found, key=lambda row: row["k"])
+
+    assert (
+        sums(Flow().read(LEFT), listed=True)
+        == sums(Flow().read(LEFT), listed=False)
+        == [{"k": 0, "n": 4, "rows": 2}, {"k": 1, "n": 1, "rows": 1}]
+    )
 
 
 @pytest.mark.parametrize("kind", [pa.dictionary(pa.int32(), pa.string()), pa.string_view()], ids=str)
