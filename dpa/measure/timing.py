@@ -10,7 +10,7 @@ from statistics import median_low
 _MEMORY = 0.7  # how much a quantum counts when another one comes, for each record
 _OVERHEAD = 0.0005  # seconds that a quantum is taken to need whatever its records, until quanta have shown more
 _OVERHEADS = 5  # measurements of that, of which the median counts: an odd quantum spoils two
-_APART = 2.0  # two quanta show it if one has so many times the records of the other
+_APART = 2.0  # two quanta show it if one has twice the records of the other, or more
 _ALIKE = 16  # quanta after which one of two records is due: quanta of one record each would never show it
 _NET = 0.125  # at least this part of a quantum is taken to be of its records
 
