@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _OWN_ACTORS = 2  # the coordinator and the load balancer, which each job has besides the tasks of its stages
 
+_CROWD = 16  # tasks for each processor from which on they are hardly what was wanted
+
 
 @dataclass(frozen=True)
 class RayBackend:
@@ -99,6 +101,12 @@ class RayRunner:
         """Run a plan. ConfigError if there is no cluster at the address; JobFailedError if user code failed, processes
         died more often than the plan bears, or Ray did not start."""
         try:
-            return self._started.value().run(plan, hooks)
+            generations = self._started.value()
+            tasks = sum(stage.tasks for stage in plan.graph.stages)
+            processors = sum(node.processors for node in alive_nodes())
+            if tasks > _CROWD * processors:
+                remedy = "give steps fewer, `parallelism: 1`, where one keeps up"
+                hooks.warn(f"{tasks} tasks, each a process of its own, share {processors:g} processors: {remedy}")
+            return generations.run(plan, hooks)
         finally:
             self._started.leave()

@@ -149,7 +149,12 @@ def test_a_value_that_cannot_be_unpickled_fails_the_job_instead_of_being_lost() 
         Job(input=[1, 2, 3], mapper=executors.one_way, reducer=executors.add, parallelism=ONE).run()
 
 
-def test_a_task_that_does_not_come_back_says_what_it_is_at_and_goes_on_saying_it(tmp_path: Path) -> None:
+def test_a_task_that_does_not_come_back_says_what_it_is_at_and_goes_on_saying_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The warning before, that tasks are too many, is for others than these two."""
+    monkeypatch.setattr("dpa.runtime.backend._CROWD", 0.01)
+    crowds = []
     mapper_goes_on, reducer_goes_on = tmp_path / "mapper", tmp_path / "reducer"
 
     def dawdle(record: dict[str, int]) -> list[tuple[str, int]]:
@@ -163,6 +168,9 @@ def test_a_task_that_does_not_come_back_says_what_it_is_at_and_goes_on_saying_it
     def warn(warning: str) -> None:
         if warning.startswith("coordinator "):  # tasks may start slowly
             return
+        if "share" in warning:
+            crowds.append(warning)
+            return
         said = at_reducer if mapper_goes_on.exists() and warning.startswith("reducer ") else at_mapper
         said.append(re.sub(r" for \d+ s", "", warning))
         mapper_goes_on.touch()
@@ -172,6 +180,8 @@ def test_a_task_that_does_not_come_back_says_what_it_is_at_and_goes_on_saying_it
     plan = replace(job.spec.plan({MAPPER: tuple(memory_splits(given, 1))}, {MAPPER: given.schema}), stuck_seconds=1.0)
     with RayBackend().prepared(2) as tasks:
         tasks.run(plan, RunHooks(warn=warn))
+    [crowd] = crowds
+    assert re.match(r"2 tasks, each a process of its own, share \d+ processors: give steps fewer, ", crowd)
     [said] = set(at_mapper)  # on a busy machine perhaps twice
     assert said.startswith("mapper 0 has been at one step; it is in ")
     assert said.endswith("dawdle.map, on record {'value': 1}")
