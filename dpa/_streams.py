@@ -32,6 +32,12 @@ _INSTEAD = {  # what says here what methods of polars, pandas and Spark say
     "union(...)": "concat vstack unionAll unionByName",
     "write(...)": "sink_parquet sink_csv write_parquet write_csv to_parquet to_csv",
     "head(...)`, or, of what `flow.run()` returns, `table()": "collect limit toPandas to_pandas",
+    "flow.run()": "run execute",
+}
+_INSTEAD_OF_GROUPS = {
+    'agg(n="count(*)")': "count len size",
+    'agg("sum(NAME)")': "sum mean avg min max first last median std var quantile n_unique nunique aggregate",
+    "reduce(...)": "apply map_groups applyInPandas",
 }
 
 
@@ -58,9 +64,7 @@ class Stream(Looks):
     if not TYPE_CHECKING:  # else checkers would take any name
 
         def __getattr__(self, name: str) -> Any:
-            right = next((right for right, words in _INSTEAD.items() if name in words.split()), None)
-            meant = "" if right is None else f": write `{right}`"
-            raise AttributeError(f"the rows of a step have no {name!r}{meant}", name=name, obj=self)
+            raise _lacks(self, "the rows of a step", name, _INSTEAD)
 
     def map(self, function: kw.AnyFunction, *, name: str | None = None, **options: Unpack[kw.Map]) -> Stream:
         """Make a row of each row, by a function of a dict, or of Arrow batches if it is marked `batch_mapper`.
@@ -282,6 +286,11 @@ class KeyedRows:
         self.key = key
         self.value = value
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise _lacks(self, "rows by key", name, _INSTEAD_OF_GROUPS)
+
     def reduce(self, reducer: kw.AnyReducer, *, name: str | None = None, **options: Unpack[kw.Reduce]) -> Stream:
         """Fold the values of each key into one row of key and result columns, by a `Reducer`, a `BatchReducer`, a
         function of two values, or the name of a ready-made reducer. `schema` may leave out key columns.
@@ -374,6 +383,12 @@ class KeyedRows:
         for section in sections:
             self.flow._give(step, section)
         return Stream(self.flow, step)
+
+
+def _lacks(rows: object, what: str, name: str, instead: Mapping[str, str]) -> AttributeError:
+    right = next((right for right, words in instead.items() if name in words.split()), None)
+    meant = "" if right is None else f": write `{right}`"
+    return AttributeError(f"{what} have no {name!r}{meant}", name=name, obj=rows)
 
 
 def _is_expression(given: object) -> bool:

@@ -142,6 +142,9 @@ class _Builder:
     def _agg(self, section: Mapping[str, str]) -> AnyReducer:
         from dpa.columns.aggregation import Aggregation, aggregation_of
 
+        key = self._config.key_by
+        for name in section.keys() & ([] if isinstance(key, ExecutorConfig) else names_of(key)):
+            raise self._error(f"agg.{name}", "the key has this name too: give the aggregate another one")
         if self._at("agg") in self._objects:
             made: Aggregation = self._objects[self._at("agg")]
             made.step = self._name

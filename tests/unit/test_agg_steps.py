@@ -270,7 +270,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "syntax": ({"x": "sum(cents"}, r"x: `sum\(cents`: .*SQL.*found: the end\n    sum\(cents\n {13}\^"),
     "place": ({"x": "sum(euro) + 1"}, r"did you mean 'euros'\?\n    sum\(euro\) \+ 1\n        \^"),
     "over": ({"x": "max(cents) OVER ()"}, "`over` looks at other rows: an aggregate is of the rows of a key"),
-    "key": ({"country": "count(*)"}, "gives a column 'country', which is the key column"),
+    "key": ({"country": "count(*)"}, "agg.country: the key has this name too: give the aggregate another one"),
     "nothing": ({}, "name an aggregate at least"),
     "number": ({"x": 3}, "an aggregate is a polars expression or a SQL text, not 3"),
 }  # fmt: skip

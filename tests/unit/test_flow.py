@@ -18,7 +18,7 @@ import yaml
 
 import dpa
 from dpa import Flow, Job
-from dpa._streams import _INSTEAD
+from dpa._streams import _INSTEAD, _INSTEAD_OF_GROUPS
 from dpa.aggregates import Count, Sum
 from dpa.config import parse
 from dpa.errors import ConfigError, TableError
@@ -371,9 +371,16 @@ def test_a_method_of_polars_or_spark_is_answered_with_what_says_the_same_here() 
         rows.groupBy("id")  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match=r"have no 'with_colums'$"):
         rows.with_colums(n="id + 1")  # type: ignore[attr-defined]
-    calls = {word for right in _INSTEAD for word in re.findall(r"(\w+)\(", right)} - {"table", "run"}
-    assert all(hasattr(rows, word) or hasattr(rows.key_by("id"), word) for word in calls)
-    assert not any(hasattr(rows, word) for words in _INSTEAD.values() for word in words.split())
+    by_id = rows.key_by("id")
+    with pytest.raises(AttributeError, match=r"^rows by key have no 'mean': write `agg\(\"sum\(NAME\)\"\)`$"):
+        by_id.mean("id")  # type: ignore[attr-defined]
+    calls = {word for right in (*_INSTEAD, *_INSTEAD_OF_GROUPS) for word in re.findall(r"(\w+)\(", right)} - {
+        "table",
+        "run",
+    }
+    assert all(hasattr(rows, word) or hasattr(by_id, word) for word in calls - {"count", "sum"})
+    for lacking, instead in ((rows, _INSTEAD), (by_id, _INSTEAD_OF_GROUPS)):
+        assert not any(hasattr(lacking, word) for words in instead.values() for word in words.split())
 
 
 def test_a_flow_without_steps_is_refused_as_such() -> None:
