@@ -48,7 +48,8 @@ class Letter:
         file: that the split reads; None if it reads none.
         offset, rows: the record was made of one of `rows` rows of the split, from the one at `offset` on.
         task: which task it was.
-        sender, edge, block: of a record that a task received: who sent it, on which edge, in which of its blocks.
+        sender, edge, block: of a record that a task received: who sent it, on which edge, in which of its blocks; None
+            where several were processed together.
         epoch, generation: the stretch of the input that it belongs to, and the job's life in which it was read.
     """
 

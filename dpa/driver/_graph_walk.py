@@ -16,7 +16,7 @@ from dpa.execution.schemas import agreed
 from dpa.logical.compilation import Compiled
 from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.events import FinishDone, ProcessDone, StepDone
-from dpa.protocol.wire.instructions import Finish, NextStep, OpenResult, OpenSplit, ProcessBlock
+from dpa.protocol.wire.instructions import Finish, NextStep, OpenResult, OpenSplit, ProcessBlocks
 from dpa.protocol.wire.messages.end import Deliver
 from dpa.sources.splits import MemorySplit, Split
 from dpa.windows.options import micros
@@ -81,7 +81,7 @@ class Walk:
             every, blocks = blocks, [*thinned(blocks, self._most_joined)]
             self.is_thinned |= sum(block.rows for block in blocks) < sum(block.rows for block in every)
         for block in blocks:
-            done = code.carry_out(ProcessBlock(block, 0))
+            done = code.carry_out(ProcessBlocks((block,), 0))
             assert isinstance(done, ProcessDone)
             self._emit(stage, done.blocks)
 

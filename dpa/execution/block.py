@@ -33,6 +33,7 @@ T = TypeVar("T", pa.Array, pa.RecordBatch)
 Values: TypeAlias = pa.RecordBatch | npt.NDArray[np.object_] | None
 """The records' values: columns, or Python objects, or nothing at all; shape (rows,)."""
 
+_MOST_BYTES = 2**24  # of blocks that are copied into one
 _SORT_FROM = 16  # with more owners, one sort is cheaper than a scan for each
 _WEIGHED = 16  # Python objects of a block that are measured, approximately
 _ITEMS = (tuple, list, set, frozenset, dict)  # Python objects whose size is about that of their items
@@ -168,35 +169,13 @@ class Block:
         return replace(self, keys=keys, hashes=hashes, codes=codes, values=values, weights=weights)
 
     def goes_with(self, other: Block) -> bool:
-        """Whether `joined` takes both: of dictionaries with null among their values Arrow makes no one array."""
-        kind, others = (
-            (
-                one.keys.type,
-                getattr(one.values, "schema", type(one.values)),
-                one.weights is None,
-                one.combined,
-                one.side,
-            )
-            for one in (self, other)
-        )
-        return kind == others and self.arrived == other.arrived and "dictionary" not in str(kind)
-
-    @staticmethod
-    def joined(blocks: Sequence[Block]) -> Block:
-        """The records of blocks that go with each other, in order."""
-        first = blocks[0]
-        if len(blocks) == 1:
-            return first
-        hashes, values = np.concatenate([block.hashes for block in blocks]), first.values
-        keys, places = encode_hashed(pa.concat_arrays([block.keys for block in blocks]), hashes)
-        starts = np.cumsum([0, *(len(block.keys) for block in blocks[:-1])])
-        codes = places.take(np.concatenate([block.codes + start for block, start in zip(blocks, starts, strict=True)]))
-        if values is not None:
-            join = pa.concat_batches if isinstance(values, pa.RecordBatch) else np.concatenate
-            values = join([block.values for block in blocks])
-        weights = None if first.weights is None else np.concatenate([block.weights for block in blocks])
-        hashes = hashes_by(places, hashes, len(keys))
-        return replace(first, keys=keys, hashes=hashes, codes=codes, values=values, weights=weights)
+        """Whether both can be one block: of dictionaries with null among their values Arrow makes no one array."""
+        kinds = [
+            one.values.schema if isinstance(one.values, pa.RecordBatch) else type(one.values) for one in (self, other)
+        ]
+        forms = [(one.keys.type, one.weights is None, one.combined, one.side, one.arrived) for one in (self, other)]
+        types = [self.keys.type, *(kinds[0].types if isinstance(kinds[0], pa.Schema) else ())]
+        return kinds[0] == kinds[1] and forms[0] == forms[1] and not any(map(_has_dictionary, types))
 
     def sample(self, most: int, random: np.random.Generator) -> tuple[KeySample, npt.NDArray[np.intp]]:
         """Its keys with their records, and the positions of these keys in `keys`. Up to `most` rows are counted
@@ -263,6 +242,44 @@ class Block:
             self.side,
             arrived=self.arrived,
         )
+
+
+def joined(blocks: Sequence[Block]) -> Iterator[Block]:
+    """The same records in the same order, in few blocks: those that go together are copied into one."""
+    some, size = list(blocks[:1]), 0
+    for block in blocks[1:]:
+        size += block.size
+        if size > _MOST_BYTES or not block.goes_with(some[0]):
+            yield _joined(some)
+            some, size = [], 0
+        some.append(block)
+    yield _joined(some)
+
+
+def _joined(blocks: Sequence[Block]) -> Block:
+    first = blocks[0]
+    if len(blocks) == 1:
+        return first
+    keys, hashes = (
+        pa.concat_arrays([block.keys for block in blocks]),
+        np.concatenate([block.hashes for block in blocks]),
+    )
+    starts = np.cumsum([0, *(len(block.keys) for block in blocks[:-1])])
+    codes = np.concatenate([block.codes + start for block, start in zip(blocks, starts, strict=True)]).astype(np.int32)
+    if not first.combined:  # states are in the order of their keys, which may repeat
+        keys, places = encode_hashed(keys, hashes)
+        codes, hashes = places.take(codes), hashes_by(places, hashes, len(keys))
+    values = first.values
+    if values is not None:
+        join = pa.concat_batches if isinstance(values, pa.RecordBatch) else np.concatenate
+        values = join([block.values for block in blocks])
+    weights = None if first.weights is None else np.concatenate([block.weights for block in blocks])
+    return replace(first, keys=keys, hashes=hashes, codes=codes, values=values, weights=weights)
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    within = (kind.field(place).type for place in range(kind.num_fields))
+    return pa.types.is_dictionary(kind) or any(map(_has_dictionary, within))
 
 
 def object_array(objects: list[Any]) -> npt.NDArray[np.object_]:

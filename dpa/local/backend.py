@@ -44,7 +44,7 @@ from dpa.protocol.wire.events import (
     StepDone,
     Tick,
 )
-from dpa.protocol.wire.instructions import Commit, Instruction, NextStep, Poll, ProcessBlock
+from dpa.protocol.wire.instructions import Commit, Instruction, NextStep, Poll, ProcessBlocks
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.nodes import JobDemand, Placer
 from dpa.protocol.wire.snapshots import JobSnapshot
@@ -283,8 +283,8 @@ class _LocalRun(LocalMachines):
         seconds = 0.0
         if isinstance(event, StepDone) and event.step is not None:
             seconds = event.step.read * (self._row_seconds if is_source else _RECORD_SECONDS)
-        elif isinstance(instruction, ProcessBlock):
-            seconds = instruction.block.rows * _RECORD_SECONDS
+        elif isinstance(instruction, ProcessBlocks):
+            seconds = sum(block.rows for block in instruction.blocks) * _RECORD_SECONDS
             self._move(address, instruction)
         if isinstance(event, StepDone | ProcessDone | ExtractDone | PublishDone):
             event = replace(event, seconds=seconds)
@@ -292,7 +292,7 @@ class _LocalRun(LocalMachines):
         if isinstance(event, SnapshotMarked):
             self.schedule(0.0, address, code.write_snapshot())
 
-    def _move(self, address: Address, done: ProcessBlock) -> None:
+    def _move(self, address: Address, done: ProcessBlocks) -> None:
         """Have keys redistributed after the first block of a stage, the second, the fourth and so on: so there are
         states to move and records that come after them, however many there are."""
         if address.stage not in self._moving:
@@ -300,7 +300,7 @@ class _LocalRun(LocalMachines):
         self._blocks[address.stage] += 1
         number = self._blocks[address.stage]
         if number & (number - 1) == 0:
-            self._moving[address.stage].hashes.append(int(done.block.hashes[0]))
+            self._moving[address.stage].hashes.append(int(done.blocks[0].hashes[0]))
             self.schedule(0.0, BALANCER, Redistribute(address.stage, address.index))
 
     def poll(self, poll: Poll) -> None:

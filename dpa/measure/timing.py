@@ -11,7 +11,7 @@ _MEMORY = 0.7  # how much a quantum counts when another one comes, for each reco
 _OVERHEAD = 0.0005  # seconds that a quantum is taken to need whatever its records, until quanta have shown more
 _OVERHEADS = 5  # measurements of that, of which the median counts: an odd quantum spoils two
 _APART = 2.0  # two quanta show it if one has twice the records of the other, or more
-_ALIKE = 16  # quanta after which one of two records is due: quanta of one record each would never show it
+_ALIKE = 16  # quanta after which another size is due: those of one record each would never show it
 _NET = 0.125  # at least this part of a quantum is taken to be of its records
 
 _LONG = 4.0
@@ -161,9 +161,14 @@ class ServicePace:
         return found if found > _OVERHEAD else 0.0
 
     @property
-    def least(self) -> int:
-        """Records that a quantum should have, 1 or 2, for the overhead to show."""
-        return 1 + (self._alike >= _ALIKE)
+    def net(self) -> float:
+        """Seconds for one record."""
+        return self._net / self._records if self._records else 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for a quantum of another size, for the overhead to show."""
+        return self._alike >= _ALIKE
 
     @property
     def seconds(self) -> float | None:

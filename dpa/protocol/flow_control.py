@@ -2,12 +2,14 @@
 
 A job file's section `limits` is made of the class, so its fields, defaults, bounds and docstrings are the keys."""
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Ge, Gt
 
 from dpa._util.durations import FINITE
+from dpa.measure.timing import ServicePace
 
 _QUANTA = 4  # that windows make room for where one takes long whatever its records, each with as much for these
 
@@ -82,8 +84,7 @@ _FIRST = 16  # the first quantum: small enough to learn the speed of slow user c
 _GROWTH = 8.0
 """A quantum is at most this many times as long as the one before: one lucky measurement must not cost seconds."""
 
-_LEAST_NET = 1 / 64  # at least this part of a quantum is taken to be of its records
-_SLOW_GROWTH = 2.0  # the same where quanta take longer than they should, and ever fewer records would not help
+_SLOW_GROWTH = 4.0  # the same where quanta take too long, perhaps whatever their records; and by how much others differ
 
 
 class QuantumSizer:
@@ -100,10 +101,15 @@ class QuantumSizer:
         self.size = min(_FIRST, flow.quantum_records)
         self.together = 1
 
-    def observe(self, records: int, seconds: float, overhead: float = 0.0, least: int = 1) -> None:
-        """Of the `seconds` of a quantum, `overhead` are not its records'. The next one has `least` records or more."""
-        wanted, net = self._flow.quantum_seconds, max(seconds - overhead, _LEAST_NET * seconds)
-        fitting = records * max(wanted - overhead, overhead) / net if net > 0 else float("inf")
+    def observe(self, records: int, seconds: float, pace: ServicePace) -> None:
+        """After a quantum of `seconds`, which `pace` has been given too."""
+        wanted, overhead = self._flow.quantum_seconds, pace.overhead
+        net = pace.net * records if overhead else seconds
         most = self.size * (_GROWTH if seconds <= wanted else _SLOW_GROWTH)
-        self.size = int(min(max(least, min(fitting, most)), self._flow.quantum_records))
-        self.together = max(least, int(min(records * overhead / net, self.size))) if net > 0 else least
+        size = min(records * max(wanted - overhead, overhead) / net if net > 0 else math.inf, most)
+        is_other = pace.is_due and (records == 1 or overhead > 0)
+        if is_other:
+            size = _SLOW_GROWTH if records == 1 else records / _SLOW_GROWTH
+        self.size = int(max(1, min(size, self._flow.quantum_records)))
+        share = overhead / net if net > 0 else 0.0
+        self.together = self.size if is_other else max(1, int(min(records * share, self.size)))

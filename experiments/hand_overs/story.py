@@ -26,7 +26,7 @@ from dpa.protocol.wire.instructions import (
     ExtractRanges,
     InstallStates,
     Instruction,
-    ProcessBlock,
+    ProcessBlocks,
     Send,
     StartTasks,
     StopTasks,
@@ -274,7 +274,7 @@ def _lives(told: Sequence[Happening]) -> dict[Address, tuple[float, float]]:
 
 def _work(told: Iterable[Happening]) -> Iterator[Stretch]:
     """User code at work: one piece at a time in each task."""
-    kinds = {ProcessBlock: Kind.RECORDS, ExtractRanges: Kind.STATES, InstallStates: Kind.STATES}
+    kinds = {ProcessBlocks: Kind.RECORDS, ExtractRanges: Kind.STATES, InstallStates: Kind.STATES}
     begun: dict[Address, tuple[float, Kind]] = {}
     for happening in told:
         if isinstance(happening.event, UserCodeDone) and happening.who in begun:

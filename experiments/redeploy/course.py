@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, ProcessDone
-from dpa.protocol.wire.instructions import Instruction, ProcessBlock
+from dpa.protocol.wire.instructions import Instruction, ProcessBlocks
 from dpa.protocol.wire.messages.data import Push
 
 Floats = npt.NDArray[np.float64]
@@ -71,7 +71,7 @@ class Course:
                 elif isinstance(event, Envelope) and isinstance(event.message, Push) and not event.message.hops:
                     course.arrivals.append((now, task, event.message.block.rows))
                 instructions = super().handle(event, now)
-                if any(isinstance(instruction, ProcessBlock) for instruction in instructions):
+                if any(isinstance(instruction, ProcessBlocks) for instruction in instructions):
                     self._began = now
                 return instructions
 

@@ -14,7 +14,7 @@ from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import Event, ExtractDone, ProcessDone, PublishDone, StepDone
-from dpa.protocol.wire.instructions import Answer, Commit, Instruction, ProcessBlock, Publish
+from dpa.protocol.wire.instructions import Answer, Commit, Instruction, ProcessBlocks, Publish
 from experiments.simulation._hosts import Hosts
 from experiments.simulation._saving import Saving
 from experiments.simulation.checks.invariants import Invariants
@@ -173,8 +173,8 @@ class UserCodes:
         if isinstance(event, StepDone):
             records = 0 if event.step is None else event.step.mapped
             return records * job.step_seconds(stage) * job.slowness(stage, index, now)
-        if isinstance(instruction, ProcessBlock):
-            work = job.work_of(stage, instruction.block)
+        if isinstance(instruction, ProcessBlocks):
+            work = sum(job.work_of(stage, block) for block in instruction.blocks)
             return work * job.service_seconds(stage, index) * job.slowness(stage, index, now)
         return _EXCHANGE_SECONDS
 

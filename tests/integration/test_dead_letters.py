@@ -16,7 +16,7 @@ from dpa import Flow, Job, Reducer
 from dpa.execution.block import Block, object_array
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import ProcessDone
-from dpa.protocol.wire.instructions import ProcessBlock
+from dpa.protocol.wire.instructions import ProcessBlocks
 from dpa.runtime.actors._trials import Trials
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.sources.splits import MemorySplit
@@ -201,7 +201,7 @@ def test_a_value_that_ends_the_process_of_a_reducer_is_found_by_halves(tmp_path:
     for start in (0, 500):
         part = TABLE.slice(start, 500).combine_chunks()
         values = object_array(part["value"].to_pylist())
-        event = code.carry_out(ProcessBlock(Block.of(part["key"], values, 0), 0))
+        event = code.carry_out(ProcessBlocks((Block.of(part["key"], values, 0),), 0))
         assert isinstance(event, ProcessDone)
         dead += event.dead
         found += [] if event.failed is None else event.failed.letters

@@ -26,7 +26,7 @@ from dpa.protocol.coordinator._event_times import EventTimes, WatermarkHolder
 from dpa.protocol.graph import ClosingWindows, Edge, Graph, Publishing, Stage, StageInput
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import PollDone, ProcessDone, PublishDone, RangesExtracted, StatesInstalled, Tick
-from dpa.protocol.wire.instructions import Instruction, ProcessBlock, Publish
+from dpa.protocol.wire.instructions import Instruction, ProcessBlocks, Publish
 from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.cuts import GoOn, Pause, Paused
 from dpa.protocol.wire.messages.end import Freeze, Progress, RecordsFailed
@@ -244,7 +244,7 @@ def closing(closes: int, epoch: int = 1) -> BeginExchange:
 
 def closed_of(instructions: list[Instruction]) -> list[int | None]:
     """By what user code judges which records are late."""
-    return [process.closed for process in instructed(instructions, ProcessBlock)]
+    return [process.closed for process in instructed(instructions, ProcessBlocks)]
 
 
 def test_a_task_emits_what_its_windows_give_says_how_much_that_is_and_before_it_what_user_code_failed_on() -> None:

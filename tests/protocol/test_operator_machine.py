@@ -3,8 +3,6 @@ emits, how large its windows are, and how it gives its states away."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pyarrow as pa
 import pytest
 from builders import block_of, table_giving
@@ -28,6 +26,7 @@ from wires import (
 
 from dpa.execution.publishing import EmittedRows
 from dpa.execution.reduce_task import Piece
+from dpa.measure.timing import ServicePace
 from dpa.protocol.flow_control import FlowControl, QuantumSizer
 from dpa.protocol.graph import map_reduce
 from dpa.protocol.machines import task_of
@@ -35,7 +34,7 @@ from dpa.protocol.task._credit import ActiveSenders
 from dpa.protocol.task.record_queue import RecordQueue
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import ProcessDone, RangesExtracted, Tick
-from dpa.protocol.wire.instructions import ExtractRanges, Instruction, ProcessBlock
+from dpa.protocol.wire.instructions import ExtractRanges, Instruction, ProcessBlocks
 from dpa.protocol.wire.messages.cuts import GoOn
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
 from dpa.protocol.wire.messages.end import Drain, Progress
@@ -64,12 +63,13 @@ def test_a_long_batch_is_processed_in_quanta() -> None:
 def test_quanta_adapt_to_the_speed_of_user_code_within_their_bounds(
     most: int, observed: list[tuple[int, float]]
 ) -> None:
-    sizer = QuantumSizer(FlowControl(quantum_records=most))
+    sizer, pace = QuantumSizer(FlowControl(quantum_records=most)), ServicePace()
     for records, seconds in observed:
         before = sizer.size
-        sizer.observe(records, seconds)
-        assert 1 <= sizer.size <= min(most, 8 * before)
-        if seconds > 0:
+        pace.observe(records, seconds, 0.0)
+        sizer.observe(records, seconds, pace)
+        assert 1 <= sizer.together <= sizer.size <= min(most, 8 * before)
+        if seconds > 0 and not pace.overhead:
             assert sizer.size <= max(1, records * 0.1 / seconds)
 
 
@@ -80,20 +80,24 @@ def test_a_quantum_that_takes_long_without_records_gets_many(fixed: float, each:
     wire, window = OperatorWire(most=262_144, queue_seconds=0.5, in_flight=1_048_576), dict.fromkeys(range(senders), 64)
     held, now = dict.fromkeys(range(senders), 0), 0.0
     work: list[Instruction] = []
+    quanta = []
     for _ in range(120):
         for index in range(senders):
             while window[index] - held[index] >= max(1, window[index] // 4):
                 held[index] += (rows := max(1, window[index] // 4))
                 work += wire.push("a" * rows, origin=mapper(index), now=now)
-        [block] = [given.block for given in instructed(work, ProcessBlock)]
-        seconds = fixed + each * block.rows
+        [given] = instructed(work, ProcessBlocks)
+        records = sum(block.rows for block in given.blocks)
+        seconds = fixed + each * records
+        quanta.append((records, seconds))
         now += seconds
         work = wire.done(seconds, now=now)
         for to, ack in sent(work, Ack):
             held[to.index] -= ack.records
             window[to.index] = ack.window or 0
-    assert each * block.rows > 0.3 * seconds
-    assert seconds < max(0.15, 3 * fixed), "and they are not more than that takes"
+    records, seconds = map(sum, zip(*quanta[-30:], strict=True))
+    assert each * records > 0.3 * seconds
+    assert seconds / 30 < max(0.15, 3 * fixed), "and they are not more than that takes"
 
 
 def test_small_pushes_are_processed_together_where_a_quantum_takes_long_whatever_its_records() -> None:
@@ -101,11 +105,11 @@ def test_small_pushes_are_processed_together_where_a_quantum_takes_long_whatever
     given, acknowledged = processing(wire.push("a" * 8)), []
     for index in range(8):
         wire.push("ab", origin=mapper(index))
-    for _ in range(5):
+    for _ in range(4):
         found = wire.done(0.3)
         given += processing(found)
         acknowledged += [(to.index, ack.records) for to, ack in sent(found, Ack)]
-    assert given == ["a" * 8, "ab", "ab" * 2, "ab" * 4, "ab"]
+    assert given == ["a" * 8, "ab", "ab" * 4, "ab" * 3]
     assert acknowledged == [(0, 8), *((index, 2) for index in range(8))]
     assert wire.task.processed == 24 and not wire.task.has_records
 
@@ -115,18 +119,14 @@ def taken(queue: RecordQueue, records: int, together: int) -> list[str]:
     return [keys_of(push) for push in pushes]
 
 
-def test_pushes_are_taken_together_in_order_until_they_are_enough_or_one_is_different(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_pushes_are_taken_together_in_order_until_they_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = RecordQueue(0, REDUCER_TABLES[0], eager=True)
-    for keys, side in (("ab", 0), ("c", 0), ("ba", 0), ("aaa", 1), ("cc", 1), ("c", 0)):
-        one = push(list(keys))
-        queue.accept(replace(one, block=replace(one.block, side=side)))
+    for keys in ("ab", "c", "ba", "aaa", "cc", "c"):
+        queue.accept(push(list(keys)))
     assert taken(queue, 100, 1) == ["ab"]
     assert taken(queue, 2, 100) == ["c", "b"]
-    assert taken(queue, 100, 100) == ["a"], "the next is of the other side"
-    monkeypatch.setattr("dpa.protocol.task.record_queue._MOST_BYTES", 1)
-    assert taken(queue, 100, 100) == ["aaa"], "one is taken however large"
+    assert taken(queue, 100, 2) == ["a", "aaa"]
+    monkeypatch.setattr("dpa.protocol.task.record_queue._MOST_PUSHES", 1)
     assert [taken(queue, 100, 100) for _ in range(3)] == [["cc"], ["c"], []]
 
 

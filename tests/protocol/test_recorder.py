@@ -31,7 +31,7 @@ from dpa.protocol.machines import task_of
 from dpa.protocol.wire.addresses import COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, ProcessDone, StepDone, Tick
-from dpa.protocol.wire.instructions import Instruction, ProcessBlock
+from dpa.protocol.wire.instructions import Instruction, ProcessBlocks
 from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.end import Deliver, Progress
@@ -232,7 +232,7 @@ def test_all_that_machines_do_not_look_at_is_known_by_its_field() -> None:
     for kind in (*kinds_of(Event), *kinds_of(Message), *kinds_of(Instruction)):
         hints = get_type_hints(kind)
         large = [name for name, hint in hints.items() if any(map(has_lean_form, _parts(hint)))]
-        assert large == ([LARGE[kind]] if kind in LARGE and kind is not ProcessBlock else large), kind
+        assert large == ([LARGE[kind]] if kind in LARGE and kind is not ProcessBlocks else large), kind
         assert not large or kind in LARGE, f"{kind.__name__}.{large[0]}"
 
 

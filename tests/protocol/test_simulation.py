@@ -216,7 +216,7 @@ BROKEN: dict[str, tuple[Callable[[int], object], int, str, dict[str, Any]]] = {
         {"task.hand_over:Giving.begin": "frozenset(senders))) ==> frozenset(senders))); self.advance()"},
     ),
     "names the last table before all have settled it": (
-        *(migrating, 89, "is to finish before table . is settled"),
+        *(migrating, 165, "is to finish before table . is settled"),
         {
             "balancer.machine:StageBalance._freeze_settled": lambda self, sender, message: (
                 self._settled.clear() or self._end()

@@ -29,7 +29,7 @@ from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.channel import Outbox
 from dpa.protocol.wire.epochs import EpochPhase
 from dpa.protocol.wire.events import ProcessDone, Start, StepDone, TaskStarted
-from dpa.protocol.wire.instructions import Instruction, ProcessBlock, Send
+from dpa.protocol.wire.instructions import Instruction, ProcessBlocks, Send
 from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.end import Finished, LastTable, Progress
@@ -284,7 +284,8 @@ class OperatorWire(Wire):
 
 def processing(instructions: list[Instruction]) -> list[str]:
     """The keys of the records that user code is to process."""
-    return ["".join(key for key, _ in records_of(given.block)) for given in instructed(instructions, ProcessBlock)]
+    given = instructed(instructions, ProcessBlocks)
+    return ["".join(key for block in each.blocks for key, _ in records_of(block)) for each in given]
 
 
 def pushed(instructions: list[Instruction]) -> list[tuple[int, str]]:

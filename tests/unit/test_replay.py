@@ -59,7 +59,7 @@ def test_the_last_events_are_shown_and_the_machines_end(recorder: Recorder, tmp_
 def test_until_stops_after_an_event_and_verbose_shows_all_that_came_of_each(recorder: Recorder, tmp_path: Path) -> None:
     done = replay(written(recorder.recording(), tmp_path), "--until", 1, "--verbose")
     assert "  #1        0.000000  <- mapper 0 #0: Push(block=<5 records>" in done.stdout
-    assert "ProcessBlock(block=<5 records>, version=0, closed=None)" in done.stdout
+    assert "ProcessBlocks(blocks=(<5 records>), version=0, closed=None)" in done.stdout
     assert "#2 " not in done.stdout
     assert "  queue: 5" in done.stdout.splitlines()
 

@@ -19,7 +19,7 @@ from dpa.protocol.checkpointing import StoredLetters
 from dpa.protocol.graph import CheckpointTimes
 from dpa.protocol.recovery import CheckpointOptions
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.instructions import NextStep, OpenSplit, ProcessBlock, Publish
+from dpa.protocol.wire.instructions import NextStep, OpenSplit, ProcessBlocks, Publish
 from dpa.protocol.wire.snapshots import JobSnapshot
 from dpa.result import Result
 from dpa.sources.splits import MemorySplit
@@ -326,7 +326,7 @@ def test_letters_of_the_results_of_windows_come_with_the_cut_at_which_these_clos
     source.carry_out(OpenSplit(plan.graph["rows"].input.splits[0]))
     step: Any = source.carry_out(NextStep(ROWS))
     for _, block in step.step.blocks:
-        done: Any = stage.carry_out(ProcessBlock(block, 0))
+        done: Any = stage.carry_out(ProcessBlocks((block,), 0))
         assert done.failed is None
     published: Any = stage.carry_out(Publish((), 1, closes=10**12, publishes=()))
     assert not published.blocks and len(published.failed.letters) == ROWS

@@ -19,7 +19,7 @@ from dpa.execution.reduce_task import Piece
 from dpa.execution.states import ColumnPart, JoinPart, ObjectPart, StatePart
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, ExtractDone, PollDone, ProcessDone, PublishDone, RangesExtracted, StepDone
-from dpa.protocol.wire.instructions import Finish, InstallStates, OpenSplit, ProcessBlock, Publish, Send
+from dpa.protocol.wire.instructions import Finish, InstallStates, OpenSplit, ProcessBlocks, Publish, Send
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.end import Progress
 from dpa.protocol.wire.messages.exchange import StateTransfer
@@ -32,7 +32,7 @@ A = TypeVar("A", bound=np.generic)
 
 LARGE: dict[type, str] = {
     Push: "block",
-    ProcessBlock: "block",
+    ProcessBlocks: "blocks",
     ProcessDone: "blocks",
     PublishDone: "blocks",
     Emitted: "blocks",

@@ -288,6 +288,8 @@ def _short(value: Any) -> str:
     rows = getattr(value, "rows", None)
     if rows is not None:
         return f"<{rows} records>"
+    if isinstance(value, tuple) and value and all(hasattr(each, "rows") for each in value):
+        return f"({', '.join(map(_short, value))})"
     if hasattr(value, "version") and hasattr(value, "positions"):
         return f"<table {value.version}>"
     text = str(value) if isinstance(value, Address) else " ".join(repr(value).split())

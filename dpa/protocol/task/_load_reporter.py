@@ -7,7 +7,6 @@ import numpy as np
 
 from dpa.balance.delegation import Delegation
 from dpa.balance.options import LoadReportOptions
-from dpa.execution.block import Block
 from dpa.measure.key_costs import KeyCosts
 from dpa.measure.latency import LatencySketch
 from dpa.measure.load import Load
@@ -70,17 +69,16 @@ class LoadReporter:
     def began(self, now: float) -> None:
         self._busy.began(now)
 
-    def processed(
-        self, pushes: Sequence[Push], block: Block, done: ProcessDone, queue: int, *, began: float, now: float
-    ) -> None:
-        """`block` has the records of all `pushes`."""
-        records, seconds = block.rows, done.seconds
+    def processed(self, pushes: Sequence[Push], done: ProcessDone, queue: int, *, began: float, now: float) -> None:
+        blocks, seconds = [push.block for push in pushes], done.seconds
+        records = sum(block.rows for block in blocks)
         self._service_time.observe(records, seconds)
         own = seconds - done.tried
         self.pace.observe(records, own, done.waited)
         self._busy.ended(now, done.waited)
         if self._costs is not None and records <= _MEASURED_RECORDS:
-            self._costs.observe(block.hashes, block.counts().astype(np.float64), own - done.waited)
+            counts = np.concatenate([block.counts() for block in blocks]).astype(np.float64)
+            self._costs.observe(np.concatenate([block.hashes for block in blocks]), counts, own - done.waited)
         if self._delegation is not None:
             self._delegation.worked(records, seconds)
             self._delegation.advance(now, queue)

@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from dpa.balance.delegation import Delegation
 from dpa.errors import ProtocolError
-from dpa.execution.block import Block
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.flow_control import QuantumSizer
 from dpa.protocol.graph import Stage
@@ -23,7 +22,7 @@ from dpa.protocol.task.record_queue import Forwards, MigratingQueue, RecordQueue
 from dpa.protocol.task.state_exchange import StateExchange
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import FinishDone, ProcessDone, SnapshotDone, SnapshotMarked, Tick, WriteDone
-from dpa.protocol.wire.instructions import Finish, OpenResult, ProcessBlock
+from dpa.protocol.wire.instructions import Finish, OpenResult, ProcessBlocks
 from dpa.protocol.wire.messages.cuts import GoOn, Pause, SnapshotTaken, SnapshotWritten, TakeSnapshot
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
 from dpa.protocol.wire.messages.end import Deliver, Drain, Finished
@@ -82,7 +81,6 @@ class OperatorMachine(TaskMachine):
         self._senders = ActiveSenders()
         self._reporter = LoadReporter(stage.balance.reports, delegation)
         self.working_on: Sequence[Push] = ()
-        self._block: Block | None = None
         self._work_began = self._ready_seconds = 0.0
         self._unflushed: set[Address] = set()
         self._draining = self._had_records = False
@@ -192,8 +190,8 @@ class OperatorMachine(TaskMachine):
         if self.working_on:
             self._reporter.began(self.now)
             self._work_began = self.now
-            self._block = Block.joined([push.block for push in self.working_on])
-            self.instruct(ProcessBlock(self._block, self.working_on[0].version, self._closed))
+            blocks = tuple(push.block for push in self.working_on)
+            self.instruct(ProcessBlocks(blocks, self.working_on[0].version, self._closed))
         elif forwards:  # the queue had records of others alone: a task that leaves may go on with that
             self._migration.advance(is_free=True, has_work=False)
 
@@ -251,15 +249,15 @@ class OperatorMachine(TaskMachine):
 
     def _process_done(self, sender: Address, event: ProcessDone) -> None:
         pushes, self.working_on = self.working_on, ()
-        if not pushes or self._block is None:
+        if not pushes:
             raise ProtocolError(f"{self.address} processed a block that it was not given")
-        block, self._block = self._block, None
-        self._reporter.processed(pushes, block, event, self.queue.length, began=self._work_began, now=self.now)
+        records = sum(push.block.rows for push in pushes)
+        self._reporter.processed(pushes, event, self.queue.length, began=self._work_began, now=self.now)
         pace, seconds = self._reporter.pace, event.seconds - event.tried  # else ever fewer are tried together
-        self._quantum.observe(block.rows, seconds, pace.overhead, pace.least)
+        self._quantum.observe(records, seconds, pace)
         self._ready_seconds += self.now - self._work_began
-        self.queue.processed(block.rows)
-        self.processed += block.rows
+        self.queue.processed(records)
+        self.processed += records
         self.has_open(event.opens)
         self.keep(event.blocks, min(push.read_at for push in pushes))
         # This may report: what is processed, and what was emitted for it, go together.
@@ -267,7 +265,7 @@ class OperatorMachine(TaskMachine):
         if self._reports_next:
             self._reports_next = False
             self.report_progress()
-        window = self._flow.window(pace.seconds, self._senders.number, pace.overhead, pace.least)
+        window = self._flow.window(pace.seconds, self._senders.number, pace.overhead, 1 + pace.is_due)
         for push in pushes:
             self.send(push.origin, Ack(push.edge, push.block.rows, window, self._reporter.signal))
 

@@ -22,7 +22,7 @@ from dpa.routing.groupings.plain import RingGrouping
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, within
 from dpa.routing.table import RoutingTable
 
-_MOST_BYTES = 2**24  # of pushes that are taken together: to put these into one block copies them
+_MOST_PUSHES = 1_000  # that are taken together
 _SAMPLED = 256  # rows of a block that are sampled: all of a small block, one in a thousand of the largest
 
 Forwards = list[tuple[int, Push]]
@@ -130,24 +130,20 @@ class RecordQueue:
         """All states have come."""
 
     def take(self, records: int, together: int = 1) -> tuple[list[Push], Forwards]:
-        """Take out up to `records` records that this task owns: of one push, or of several that go together until they
-        have as many as `together`; none if none is left."""
+        """Take out up to `records` records that this task owns: of one push, or of several until they have as many as
+        `together`; none if none is left."""
         taken, forwards = list[Push](), Forwards()
-        rows = size = 0
-        while self._queue and rows < min(together, records):
+        rows = 0
+        while self._queue and rows < min(together, records) and len(taken) < _MOST_PUSHES:
             kept, others = self._owned(self._queue.popleft())
             forwards += others
             for queued in kept:
                 push, start, stop = queued.push, queued.start, queued.start + records - rows
-                if taken and not (push.block.goes_with(taken[0].block) and size + push.block.size <= _MOST_BYTES):
-                    self._queue.appendleft(queued)
-                    return taken, forwards
                 if push.block.rows > stop:
                     queued.start = stop
                     self._queue.appendleft(queued)
                 taken.append(replace(push, block=push.block.slice(start, stop)))
                 rows += taken[-1].block.rows
-                size += push.block.size if together > 1 else 0
         return taken, forwards
 
     def processed(self, records: int) -> None:

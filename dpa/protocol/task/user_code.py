@@ -7,7 +7,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from dpa.errors import ProtocolError
-from dpa.execution.block import Block
+from dpa.execution.block import Block, joined
 from dpa.execution.emission import Emission
 from dpa.execution.failures import note_unread
 from dpa.execution.mapping import Emitted
@@ -39,7 +39,7 @@ from dpa.protocol.wire.instructions import (
     NextStep,
     OpenResult,
     OpenSplit,
-    ProcessBlock,
+    ProcessBlocks,
     Publish,
 )
 from dpa.protocol.wire.messages.cuts import TakeSnapshot
@@ -132,10 +132,11 @@ class UserCode:
                 self._portions.at_once, self._portions.read_at = rows, read_at
                 step = self._with_dropped(next(self._steps, None))
                 return StepDone(step, failed=self._failed(), event_time=self._portions.greatest)
-            case ProcessBlock(block, _, closed):
+            case ProcessBlocks(given, _, closed):
                 if closed is not None:  # a new task may get rows of windows that the others have closed
                     self.reduce_task.note_closed(closed)
-                before, blocks = self.reduce_task.dead, self._processed(block)
+                before = self.reduce_task.dead
+                blocks = tuple(emitted for block in joined(given) for emitted in self._processed(block))
                 dead, opens = self.reduce_task.dead - before, self.reduce_task.first_open
                 return ProcessDone(0.0, blocks, dead=dead, failed=self._failed(), opens=opens)
             case Extract() | ExtractRanges() | InstallStates():

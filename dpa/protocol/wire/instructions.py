@@ -90,11 +90,11 @@ class NextStep(Instruction):
 
 
 @dataclass(frozen=True, eq=False)
-class ProcessBlock(Instruction):
-    """Operator: process a block, all its keys owned here by the table of this version; answered by `ProcessDone`.
+class ProcessBlocks(Instruction):
+    """Operator: process blocks, all their keys owned here by the table of this version; answered by `ProcessDone`.
     `closed`: records of windows that end by this event time, in microseconds, are late; None: none are."""
 
-    block: Block
+    blocks: tuple[Block, ...]
     version: int
     closed: int | None = None
 

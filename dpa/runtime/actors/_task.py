@@ -35,7 +35,7 @@ from dpa.protocol.wire.events import (
     TaskDied,
     TasksGone,
 )
-from dpa.protocol.wire.instructions import CloseSplit, Instruction, OpenSplit, ProcessBlock
+from dpa.protocol.wire.instructions import CloseSplit, Instruction, OpenSplit, ProcessBlocks
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.migration import RangeTransfer
 from dpa.protocol.wire.relays import RELAYED_BYTES, relay_of
@@ -203,7 +203,7 @@ class StageTask(Task):
         began, waited, ran = time.perf_counter(), self._core_wait.seconds, time.thread_time()
         awaited = HERE.awaited
         event = self._user_code.carry_out(instruction)
-        if isinstance(instruction, ProcessBlock) and self._slow_factor > 1:
+        if isinstance(instruction, ProcessBlocks) and self._slow_factor > 1:
             time.sleep((self._slow_factor - 1) * (time.perf_counter() - began - self._tried))
         if isinstance(event, SnapshotMarked):
             self.shell.aside(self._user_code.write_snapshot)

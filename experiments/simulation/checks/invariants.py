@@ -25,7 +25,7 @@ from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.wire.addresses import COORDINATOR, Address, Present
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, Redistribute, TasksGone, Tick
-from dpa.protocol.wire.instructions import Instruction, NextStep, ProcessBlock
+from dpa.protocol.wire.instructions import Instruction, NextStep, ProcessBlocks
 from dpa.protocol.wire.messages.cuts import GoOn, Paused
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
 from dpa.protocol.wire.messages.end import Drain, LastTable, Progress
@@ -190,13 +190,14 @@ class Invariants:
             name = type(instruction).__name__
             broken(f"{address} was to carry out a {name} while its user code was at work")  # 9
         self._at_work.add(address)
-        if isinstance(instruction, ProcessBlock | NextStep):
+        if isinstance(instruction, ProcessBlocks | NextStep):
             for emitter in self._tasks[address].emitters:
                 holds = f"{address} takes up work while it holds {emitter.held} records for {emitter.stage}"
                 bound = self._by_name[emitter.stage].in_flight_records
                 require(not emitter.held or emitter.held + emitter.in_flight <= bound, holds)  # 5
-        if isinstance(instruction, ProcessBlock):
-            self._by_name[address.stage].acted(address, instruction.version, address.index, instruction.block)
+        if isinstance(instruction, ProcessBlocks):
+            for block in instruction.blocks:
+                self._by_name[address.stage].acted(address, instruction.version, address.index, block)
         if address.stage in self._by_name:
             self._by_name[address.stage].works(address.index, instruction)  # 4
 
@@ -311,7 +312,7 @@ class _StageInvariants:
         """A task lets user code run."""
         if self._migration is None:
             return
-        pushes = self._operators[index].working_on if isinstance(instruction, ProcessBlock) else ()
+        pushes = self._operators[index].working_on if isinstance(instruction, ProcessBlocks) else ()
         self._migration.works(index, instruction, pushes)
         if self._order is not None:
             for push in pushes:

@@ -13,7 +13,7 @@ from dpa.execution.block import Block
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import Event, RangesExtracted
-from dpa.protocol.wire.instructions import InstallStates, Instruction, ProcessBlock, Publish
+from dpa.protocol.wire.instructions import InstallStates, Instruction, ProcessBlocks, Publish
 from dpa.protocol.wire.messages.data import Push
 from dpa.routing.keys import Key, to_python
 from experiments.simulation.checks.require import broken
@@ -53,7 +53,7 @@ class StatesAndOrder:
         elif isinstance(instruction, Publish):
             for key in [key for key in self._places if ended(key, instruction.closes)]:
                 del self._places[key]
-        closed = instruction.closed if isinstance(instruction, ProcessBlock) else None
+        closed = instruction.closed if isinstance(instruction, ProcessBlocks) else None
         for push in pushes:
             for key, value in _records(push.block):
                 place = ("at", index) if ended(key, closed) else self._places.setdefault(key, ("at", index))

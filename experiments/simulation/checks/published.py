@@ -16,10 +16,10 @@ import pyarrow as pa
 from dpa.execution.keys import key_column
 from dpa.execution.snapshots import TaskSnapshot
 from dpa.execution.states import Reduced, StatePart
-from dpa.protocol.wire.instructions import Commit, Instruction, ProcessBlock, Publish
+from dpa.protocol.wire.instructions import Commit, Instruction, ProcessBlocks, Publish
 from dpa.routing.keys import Key, KeyName, to_python
 from experiments.simulation.checks.require import require
-from experiments.simulation.checks.windows import ended, joined
+from experiments.simulation.checks.windows import ended, joined, records_by_key
 
 
 class PublishedResults:
@@ -44,9 +44,8 @@ class PublishedResults:
 
     def works(self, instruction: Instruction) -> None:
         """User code of a task carries out an instruction."""
-        if isinstance(instruction, ProcessBlock):
-            block = instruction.block
-            for key, records in zip(to_python(block.keys), block.counts().tolist(), strict=True):
+        if isinstance(instruction, ProcessBlocks):
+            for key, records in records_by_key(instruction):
                 self._processed[key] += records
 
     def published(self, task: int, epoch: int, share: Reduced) -> None:
@@ -101,8 +100,8 @@ class PublishedWindows:
 
     def works(self, instruction: Instruction) -> None:
         """User code of a task carries out an instruction."""
-        if isinstance(instruction, ProcessBlock):
-            keys = to_python(instruction.block.keys)
+        if isinstance(instruction, ProcessBlocks):
+            keys = [key for block in instruction.blocks for key in to_python(block.keys)]
             self._open.update(key for key in keys if not self._ended(key, instruction.closed))
 
     def published(self, publish: Publish, staged: Any) -> None:

@@ -3,12 +3,12 @@ to judge by which are late."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
 from dpa.execution.states import StatePart
-from dpa.protocol.wire.instructions import Instruction, ProcessBlock, Publish
+from dpa.protocol.wire.instructions import Instruction, ProcessBlocks, Publish
 from dpa.routing.keys import Key, to_python
 from dpa.windows.times import since_1970
 from experiments.simulation.checks.require import require
@@ -34,11 +34,10 @@ class WindowBook:
             later = self._closed is None or instruction.closes >= self._closed
             require(later, f"{self._stage} was to close windows by {instruction.closes} after {self._closed}")
             self._closed = instruction.closes
-        elif isinstance(instruction, ProcessBlock):
+        elif isinstance(instruction, ProcessBlocks):
             told = f"a task of {self._stage} judges by {instruction.closed}, and windows are closed by {self._closed}"
             require(instruction.closed == self._closed, told)
-            block = instruction.block
-            for key, records in zip(to_python(block.keys), block.counts().tolist(), strict=True):
+            for key, records in records_by_key(instruction):
                 self.late += records if self._is_closed(key) else 0
 
     def closes(self, part: StatePart) -> None:
@@ -48,6 +47,12 @@ class WindowBook:
 
     def _is_closed(self, key: Key) -> bool:
         return ended(key, self._closed, is_session=self._are_sessions)
+
+
+def records_by_key(given: ProcessBlocks) -> Iterator[tuple[Key, int]]:
+    """The keys of what is to be processed, each with its records in one of the blocks."""
+    for block in given.blocks:
+        yield from zip(to_python(block.keys), block.counts().tolist(), strict=True)
 
 
 def ended(key: Key, by: int | None, *, is_session: bool = False) -> bool:

@@ -26,10 +26,12 @@ from hypothesis import strategies as st
 from dpa._given import as_process, as_reducer
 from dpa.aggregates import Count, Sum, TopRows
 from dpa.errors import ConfigError, ExecutorError, ProtocolError
+from dpa.execution.block import joined
 from dpa.execution.emission import Emission
 from dpa.execution.mapping import MapTask
 from dpa.execution.receivers import receiver_of
 from dpa.execution.receivers.base import Extent
+from dpa.execution.rows import OneBatch
 from dpa.execution.schemas import agreed
 from dpa.executors import BatchReducer, Groups, Process, RowsReducer
 from dpa.operators import JoinOptions, RowKind, as_row_operator
@@ -270,3 +272,35 @@ def test_a_stage_without_state_passes_its_rows_on() -> None:
     assert (to, records_of(block)) == (0, [("a", 1), ("b", 2)])
     assert task.finish() is None
     assert task.extract(table_giving({"a": 1})) == {}
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 2), st.integers(-9, 9)), min_size=1, max_size=6),
+        min_size=1,
+        max_size=5,
+    ),
+    st.sampled_from([Sum, Count, Total]),
+    st.booleans(),
+    st.sampled_from(["key", ("key", "part")]),
+)
+def test_blocks_processed_as_one_give_what_they_give_one_by_one(
+    batches: list[list[tuple[str, int, int]]], reducer: Any, combines: bool, key: Any
+) -> None:
+    """Also those of states, which are in the order of their keys."""
+    mapping = map_task(None, reducer(), key=key, values=("value",), combine=combines)
+    blocks = []
+    for batch in batches:
+        words, parts, numbers = zip(*batch, strict=True)
+        rows = OneBatch(pa.record_batch({"key": list(words), "part": list(parts), "value": list(numbers)}))
+        blocks += [block for step in mapping.steps(rows, lambda: 0.0) for _, block in step.blocks]
+    [whole] = joined(blocks)
+    assert whole.combined == combines
+    found = []
+    for given_blocks in (blocks, [whole]):
+        task = reduce_task(reducer(), key)
+        for block in given_blocks:
+            task.process(block)
+        task.finish(())
+        found.append(sorted(task.share.table.to_pylist(), key=str))
+    assert found[0] == found[1]

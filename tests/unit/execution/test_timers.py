@@ -21,7 +21,7 @@ from dpa.execution.spill.room import Room
 from dpa.execution.windowing import Windowing
 from dpa.executors import Record
 from dpa.protocol.task.user_code import UserCode
-from dpa.protocol.wire.instructions import InstallStates, ProcessBlock, Publish
+from dpa.protocol.wire.instructions import InstallStates, ProcessBlocks, Publish
 from dpa.tolerance import Letters, Tolerance
 from dpa.windows.options import END, START
 
@@ -136,11 +136,11 @@ def test_a_timer_that_is_due_already_waits_for_the_next_epoch_wherever_its_key_g
     stage = ReduceStage(receiver(Alarms()), ())
     giver, taker = UserCode(stage, 0, lambda: 0.0), UserCode(stage, 1, lambda: 0.0)
     giver.carry_out(Publish((), 1, closes=20 * SECOND, publishes=()))
-    done: Any = giver.carry_out(ProcessBlock(block([("a", 7)]), 0, 20 * SECOND))
+    done: Any = giver.carry_out(ProcessBlocks((block([("a", 7)]),), 0, 20 * SECOND))
     assert done.opens == 20 * SECOND + 1
     parts = giver.reduce_task.extract(table_giving({"a": 1}))
     taker.carry_out(InstallStates((parts[1],)))
-    taker.carry_out(ProcessBlock(block([("b", 30)]), 0, 20 * SECOND))
+    taker.carry_out(ProcessBlocks((block([("b", 30)]),), 0, 20 * SECOND))
     taker.carry_out(Publish((), 2, closes=20 * SECOND, publishes=()))  # which nothing has become due in
     assert rows_of(taker.reduce_task) == []
     taker.carry_out(Publish((), 3, closes=20 * SECOND + 1, publishes=()))
