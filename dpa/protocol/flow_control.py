@@ -31,8 +31,8 @@ class FlowControl:
     quantum_records: Annotated[int, Ge(1)] = 262_144
     """Most records that a task processes before it reads its messages."""
     quantum_seconds: Annotated[float, Gt(0)] = 0.1
-    """Most seconds that such a quantum should take: if records are slow, it has fewer. It may take twice as long as one
-    takes whatever its records."""
+    """Most seconds that such a quantum should take: if records are slow, it has fewer. It may take thrice as long as
+    one takes whatever its records."""
     drain_seconds: Annotated[float, Ge(0), FINITE] = 2.0
     """Most seconds for which a leaving task processes its queue before it hands over the rest with its states; with
     `consistency: migrate` it hands over at once."""
@@ -85,10 +85,11 @@ _GROWTH = 8.0
 """A quantum is at most this many times as long as the one before: one lucky measurement must not cost seconds."""
 
 _SLOW_GROWTH = 4.0  # the same where quanta take too long, perhaps whatever their records; and by how much others differ
+_WORTH = 2.0  # what the records of a quantum should take, by what one takes whatever they are: at 1, noise wins
 
 
 class QuantumSizer:
-    """Adapts the quantum to the measured service time, so that one takes about `quantum_seconds`; or twice as long as
+    """Adapts the quantum to the measured service time, so that one takes about `quantum_seconds`; or thrice as long as
     one takes whatever its records, if that is longer.
 
     Attributes:
@@ -106,10 +107,10 @@ class QuantumSizer:
         wanted, overhead = self._flow.quantum_seconds, pace.overhead
         net = pace.net * records if overhead else seconds
         most = self.size * (_GROWTH if seconds <= wanted else _SLOW_GROWTH)
-        size = min(records * max(wanted - overhead, overhead) / net if net > 0 else math.inf, most)
+        size = min(records * max(wanted - overhead, _WORTH * overhead) / net if net > 0 else math.inf, most)
         is_other = pace.is_due and (records == 1 or overhead > 0)
         if is_other:
             size = _SLOW_GROWTH if records == 1 else records / _SLOW_GROWTH
         self.size = int(max(1, min(size, self._flow.quantum_records)))
-        share = overhead / net if net > 0 else 0.0
+        share = _WORTH * overhead / net if net > 0 else 0.0
         self.together = self.size if is_other else max(1, int(min(records * share, self.size)))

@@ -76,7 +76,7 @@ def test_quanta_adapt_to_the_speed_of_user_code_within_their_bounds(
 @pytest.mark.parametrize("senders", [1, 4, 16])
 @pytest.mark.parametrize(("fixed", "each"), [(0.02, 1e-5), (0.08, 1e-5), (0.3, 1e-5), (0.3, 1e-3), (5.0, 1e-4)])
 def test_a_quantum_that_takes_long_without_records_gets_many(fixed: float, each: float, senders: int) -> None:
-    """Ever fewer records would take as long: half of the time at least must be theirs in the end."""
+    """Ever fewer records would take as long: most of the time must be theirs in the end."""
     wire, window = OperatorWire(most=262_144, queue_seconds=0.5, in_flight=1_048_576), dict.fromkeys(range(senders), 64)
     held, now = dict.fromkeys(range(senders), 0), 0.0
     work: list[Instruction] = []
@@ -96,8 +96,8 @@ def test_a_quantum_that_takes_long_without_records_gets_many(fixed: float, each:
             held[to.index] -= ack.records
             window[to.index] = ack.window or 0
     records, seconds = map(sum, zip(*quanta[-30:], strict=True))
-    assert each * records > 0.3 * seconds
-    assert seconds / 30 < max(0.15, 3 * fixed), "and they are not more than that takes"
+    assert each * records > 0.5 * seconds
+    assert seconds / 30 < max(0.15, 4 * fixed), "and they are not more than that takes"
 
 
 def test_small_pushes_are_processed_together_where_a_quantum_takes_long_whatever_its_records() -> None:

@@ -225,7 +225,7 @@ BROKEN: dict[str, tuple[Callable[[int], object], int, str, dict[str, Any]]] = {
         },
     ),
     "ends while tasks change": (
-        *(changing, 23, "cannot be done while|cannot take a|before|while it had records|wrong result"),
+        *(changing, 26, "cannot be done while|cannot take a|before|while it had records|wrong result"),
         {f"{STAGE}StageProgress.is_changing": False},
     ),
     "waits for tasks that never came up": (
