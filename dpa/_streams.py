@@ -82,14 +82,20 @@ class Stream(Looks):
         return self._changed("flat_map", function, name, options)
 
     def filter(
-        self, condition: kw.Expression | kw.AnyFunction, *, name: str | None = None, **options: Unpack[kw.Filter]
+        self,
+        condition: kw.Expression | kw.AnyFunction,
+        *more: kw.Expression | kw.AnyFunction,
+        name: str | None = None,
+        **options: Unpack[kw.Filter],
     ) -> Stream:
-        """Keep the rows for which a condition is true: a polars expression, a SQL text, or a function of a row. A
-        function that is marked `batch_filter` gets an Arrow batch and returns a boolean for each row.
+        """Keep the rows for which a condition, and `more`, are true: a polars expression, a SQL text, or a function of
+        a row. A function that is marked `batch_filter` gets an Arrow batch and returns a boolean for each row.
 
         >>> orders.filter("cents > 100").count()
         1
         """
+        if more:
+            return self.filter(condition).filter(*more, name=name, **options)
         names_function = isinstance(condition, str) and re.fullmatch(r"[\w.]+:[\w.]+", condition)
         if names_function or not (isinstance(condition, str) or _is_expression(condition)):
             return self._changed("filter", condition, name, options)

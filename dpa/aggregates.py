@@ -57,7 +57,8 @@ class _OfOneColumn(BatchReducer):
             found = f"the columns of the values are {', '.join(names)}" if names else "there are no values"
             likely = difflib.get_close_matches(self.column, names, n=1) or names
             name = likely[0] if len(likely) == 1 else "NAME"
-            raise ConfigError(f"reads the column {self.column!r}, and {found}; set `args: {{column: {name}}}`")
+            mend = f"set `args: {{column: {name}}}`, in Python {type(self).__name__}({name!r})"
+            raise ConfigError(f"reads the column {self.column!r}, and {found}; {mend}")
         nobody = no_rows(values)
         try:
             self.reduce(Groups(pa.nulls(0), np.empty(0, dtype=np.int32), nobody))

@@ -66,6 +66,6 @@ def test_the_example_runs_of(
 
 
 def test_help_shows_what_a_call_takes() -> None:
-    assert [*inspect.signature(Stream.filter).parameters] == ["self", "condition", "name", "options"]
+    assert [*inspect.signature(Stream.filter).parameters] == ["self", "condition", "more", "name", "options"]
     assert [*inspect.signature(Job.from_file).parameters] == ["path", "overrides"]
     assert "orders.filter" in pydoc.render_doc(Stream.filter)
