@@ -83,8 +83,8 @@ class Stream(Looks):
 
     def filter(
         self,
-        condition: kw.Expression | kw.AnyFunction,
-        *more: kw.Expression | kw.AnyFunction,
+        condition: kw.Expressions | kw.AnyFunction,
+        *more: kw.Expressions | kw.AnyFunction,
         name: str | None = None,
         **options: Unpack[kw.Filter],
     ) -> Stream:
@@ -94,12 +94,13 @@ class Stream(Looks):
         >>> orders.filter("cents > 100").count()
         1
         """
-        if more:
-            return self.filter(condition).filter(*more, name=name, **options)
-        names_function = isinstance(condition, str) and re.fullmatch(r"[\w.]+:[\w.]+", condition)
-        if names_function or not (isinstance(condition, str) or _is_expression(condition)):
-            return self._changed("filter", condition, name, options)
-        return self._on_columns("filter", [condition], {}, name, options)
+        first, *others = _one_by_one([condition, *more])
+        if others:
+            return self.filter(first, **options).filter(*others, name=name, **options)
+        names_function = isinstance(first, str) and re.fullmatch(r"[\w.]+:[\w.]+", first)
+        if names_function or not (isinstance(first, str) or _is_expression(first)):
+            return self._changed("filter", first, name, options)
+        return self._on_columns("filter", [first], {}, name, options)
 
     def with_columns(self, *expressions: kw.Expressions, **named: kw.Expression) -> Stream:
         """Add or change columns by polars expressions or SQL texts. A keyword names the column that it makes.

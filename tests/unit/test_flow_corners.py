@@ -56,6 +56,7 @@ def test_columns_and_aggregates_may_come_in_lists_as_polars_takes_them() -> None
 
         rows = orders.with_columns(*given("id + 1 AS m", pl.col("id").alias("n")), k="id % 2")
         rows = rows.select(*given("m", "n"), "k", "x").drop(*given("m", "x")).filter("n > 0", pl.col("n") < 3)
+        rows = rows.filter(*given("n > 0", "n < 3"))
         found = rows.key_by("k").agg(*given("sum(n) AS n", pl.len().alias("rows"))).head().to_pylist()
         return sorted(found, key=lambda row: row["k"])
 
@@ -64,6 +65,15 @@ def test_columns_and_aggregates_may_come_in_lists_as_polars_takes_them() -> None
         == sums(Flow().read(LEFT), listed=False)
         == [{"k": 0, "n": 4, "rows": 2}, {"k": 1, "n": 1, "rows": 1}]
     )
+
+
+def test_options_of_a_filter_are_of_each_of_its_conditions() -> None:
+    def fails_on_two(row: dict[str, Any]) -> bool:
+        return 1 // (row["id"] - 2) < 2
+
+    for conditions in ((fails_on_two, "id > 0"), ("id > 0", fails_on_two)):
+        rows = Flow().read(LEFT).filter(*conditions, on_error="skip", name="kept")
+        assert (rows.step, rows.count()) == ("kept", 1)
 
 
 @pytest.mark.parametrize("kind", [pa.dictionary(pa.int32(), pa.string()), pa.string_view()], ids=str)
