@@ -278,6 +278,7 @@ def _joined(blocks: Sequence[Block]) -> Block:
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:
+    kind = getattr(kind, "storage_type", kind)  # of an extension
     within = (kind.field(place).type for place in range(kind.num_fields))
     return pa.types.is_dictionary(kind) or any(map(_has_dictionary, within))
 

@@ -110,7 +110,7 @@ class QuantumSizer:
         size = min(records * max(wanted - overhead, _WORTH * overhead) / net if net > 0 else math.inf, most)
         is_other = pace.is_due and (records == 1 or overhead > 0)
         if is_other:
-            size = _SLOW_GROWTH if records == 1 else records / _SLOW_GROWTH
+            size = 2 if records == 1 else records / _SLOW_GROWTH
         self.size = int(max(1, min(size, self._flow.quantum_records)))
         share = _WORTH * overhead / net if net > 0 else 0.0
         self.together = self.size if is_other else max(1, int(min(records * share, self.size)))

@@ -114,6 +114,31 @@ def test_small_pushes_are_processed_together_where_a_quantum_takes_long_whatever
     assert wire.task.processed == 24 and not wire.task.has_records
 
 
+@pytest.mark.parametrize("senders", [1, 2])
+def test_a_step_that_had_one_record_at_a_time_gets_many_once_they_come(senders: int) -> None:
+    """One in a call and one in the queue would show for ever what a call of one record takes, and no more."""
+    wire, now = OperatorWire(queue_seconds=0.5, in_flight=1_048_576), 0.0
+    for _ in range(40):
+        work, now = wire.push("a", now=now), now + 0.6
+        found = wire.done(0.6, now=now)
+        window = {index: ack.window or 0 for index in range(senders) for _, ack in sent(found, Ack)}
+    held, quanta = dict.fromkeys(range(senders), 0), 0
+    work = []
+    while wire.task.processed < 40 + 300 and quanta < 100:
+        for index in range(senders):
+            while held[index] < window[index]:
+                held[index] += (rows := max(1, window[index] // 4))
+                work += wire.push("a" * rows, origin=mapper(index), now=now)
+        [given] = instructed(work, ProcessBlocks)
+        seconds = 0.6 + 0.001 * sum(block.rows for block in given.blocks)
+        now, quanta = now + seconds, quanta + 1
+        work = wire.done(seconds, now=now)
+        for to, ack in sent(work, Ack):
+            held[to.index] -= ack.records
+            window[to.index] = ack.window or 0
+    assert quanta < 60
+
+
 def taken(queue: RecordQueue, records: int, together: int) -> list[str]:
     pushes, _ = queue.take(records, together)
     return [keys_of(push) for push in pushes]
