@@ -260,10 +260,8 @@ def _joined(blocks: Sequence[Block]) -> Block:
     first = blocks[0]
     if len(blocks) == 1:
         return first
-    keys, hashes = (
-        pa.concat_arrays([block.keys for block in blocks]),
-        np.concatenate([block.hashes for block in blocks]),
-    )
+    keys = pa.concat_arrays([block.keys for block in blocks])
+    hashes = np.concatenate([block.hashes for block in blocks])
     starts = np.cumsum([0, *(len(block.keys) for block in blocks[:-1])])
     codes = np.concatenate([block.codes + start for block, start in zip(blocks, starts, strict=True)]).astype(np.int32)
     if not first.combined:  # states are in the order of their keys, which may repeat

@@ -162,7 +162,7 @@ class ServicePace:
 
     @property
     def net(self) -> float:
-        """Seconds for one record."""
+        """Seconds for one record, without its share of the long quanta that come now and then; 0 before the first."""
         return self._net / self._records if self._records else 0.0
 
     @property
@@ -175,7 +175,7 @@ class ServicePace:
         """Seconds for one record, with the waiting for a processor that is usual now; None before the first."""
         if not self._records:
             return None
-        net = self._net / self._records + self._shared / self._sharing
+        net = self.net + self._shared / self._sharing
         return net * (self._seconds + _PRIOR) / (self._work + _PRIOR)
 
 

@@ -11,6 +11,7 @@ from annotated_types import Ge, Gt
 from dpa._util.durations import FINITE
 from dpa.measure.timing import ServicePace
 
+_LEAST_SHOWN = 3  # a window for a quantum of two records: one is in process while they queue
 _QUANTA = 4  # that windows make room for where one takes long whatever its records, each with as much for these
 
 
@@ -43,12 +44,13 @@ class FlowControl:
                 f"batch_records ({self.batch_records}) must not exceed in_flight_records ({self.in_flight_records})"
             )
 
-    def window(self, service_seconds: float | None, senders: int, overhead: float = 0.0, least: int = 1) -> int | None:
+    def window(self, service_seconds: float | None, senders: int, pace: ServicePace | None = None) -> int | None:
         """The window of each of `senders` senders at this service time; None if windows do not follow it, or it is
-        unknown. `overhead`: seconds that a quantum takes whatever its records, of which it should have `least`."""
+        unknown. `pace`: what the quanta of the task have shown beside that."""
         seconds, most = self.queue_seconds, self.in_flight_records
         if seconds is None or service_seconds is None:
             return None
+        overhead, least = (0.0, 1) if pace is None else (pace.overhead, _LEAST_SHOWN if pace.is_due else 1)
         fitting = max(seconds, _QUANTA * overhead) / senders / service_seconds if service_seconds > 0 else most
         return int(max(least, min(most, fitting)))
 

@@ -104,7 +104,7 @@ class RayRunner:
             generations = self._started.value()
             tasks = sum(stage.tasks for stage in plan.graph.stages)
             processors = sum(node.processors for node in alive_nodes())
-            if tasks > _CROWD * processors:
+            if 0 < _CROWD * processors < tasks:
                 remedy = "give steps fewer, `parallelism: 1`, where one keeps up"
                 hooks.warn(f"{tasks} tasks, each a process of its own, share {processors:g} processors: {remedy}")
             return generations.run(plan, hooks)

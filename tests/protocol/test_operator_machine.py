@@ -3,6 +3,8 @@ emits, how large its windows are, and how it gives its states away."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pytest
 from builders import block_of, table_giving
@@ -73,31 +75,34 @@ def test_quanta_adapt_to_the_speed_of_user_code_within_their_bounds(
             assert sizer.size <= max(1, records * 0.1 / seconds)
 
 
+def fed(wire: OperatorWire, window: dict[int, int], cost: Callable[[int], float], quanta: int) -> list[int]:
+    """The records of so many quanta, which take what `cost` says, while each sender fills its window."""
+    held, found, now = dict.fromkeys(window, 0), [], 0.0
+    work: list[Instruction] = []
+    for _ in range(quanta):
+        for index, most in window.items():
+            while most - held[index] >= (rows := max(1, most // 4)):
+                held[index] += rows
+                work += wire.push("a" * rows, origin=mapper(index), now=now)
+        [given] = instructed(work, ProcessBlocks)
+        found.append(sum(block.rows for block in given.blocks))
+        now += cost(found[-1])
+        work = wire.done(cost(found[-1]), now=now)
+        for to, ack in sent(work, Ack):
+            held[to.index] -= ack.records
+            window[to.index] = ack.window or 0
+    return found
+
+
 @pytest.mark.parametrize("senders", [1, 4, 16])
 @pytest.mark.parametrize(("fixed", "each"), [(0.02, 1e-5), (0.08, 1e-5), (0.3, 1e-5), (0.3, 1e-3), (5.0, 1e-4)])
 def test_a_quantum_that_takes_long_without_records_gets_many(fixed: float, each: float, senders: int) -> None:
     """Ever fewer records would take as long: most of the time must be theirs in the end."""
-    wire, window = OperatorWire(most=262_144, queue_seconds=0.5, in_flight=1_048_576), dict.fromkeys(range(senders), 64)
-    held, now = dict.fromkeys(range(senders), 0), 0.0
-    work: list[Instruction] = []
-    quanta = []
-    for _ in range(120):
-        for index in range(senders):
-            while window[index] - held[index] >= max(1, window[index] // 4):
-                held[index] += (rows := max(1, window[index] // 4))
-                work += wire.push("a" * rows, origin=mapper(index), now=now)
-        [given] = instructed(work, ProcessBlocks)
-        records = sum(block.rows for block in given.blocks)
-        seconds = fixed + each * records
-        quanta.append((records, seconds))
-        now += seconds
-        work = wire.done(seconds, now=now)
-        for to, ack in sent(work, Ack):
-            held[to.index] -= ack.records
-            window[to.index] = ack.window or 0
-    records, seconds = map(sum, zip(*quanta[-30:], strict=True))
-    assert each * records > 0.5 * seconds
-    assert seconds / 30 < max(0.15, 4 * fixed), "and they are not more than that takes"
+    wire = OperatorWire(most=262_144, queue_seconds=0.5, in_flight=1_048_576)
+    records = fed(wire, dict.fromkeys(range(senders), 64), lambda rows: fixed + each * rows, 120)
+    of_records = each * sum(records[-30:]) / 30
+    assert of_records > fixed
+    assert fixed + of_records < max(0.15, 4 * fixed), "and they are not more than that takes"
 
 
 def test_small_pushes_are_processed_together_where_a_quantum_takes_long_whatever_its_records() -> None:
@@ -117,26 +122,12 @@ def test_small_pushes_are_processed_together_where_a_quantum_takes_long_whatever
 @pytest.mark.parametrize("senders", [1, 2])
 def test_a_step_that_had_one_record_at_a_time_gets_many_once_they_come(senders: int) -> None:
     """One in a call and one in the queue would show for ever what a call of one record takes, and no more."""
-    wire, now = OperatorWire(queue_seconds=0.5, in_flight=1_048_576), 0.0
+    wire = OperatorWire(queue_seconds=0.5, in_flight=1_048_576)
     for _ in range(40):
-        work, now = wire.push("a", now=now), now + 0.6
-        found = wire.done(0.6, now=now)
-        window = {index: ack.window or 0 for index in range(senders) for _, ack in sent(found, Ack)}
-    held, quanta = dict.fromkeys(range(senders), 0), 0
-    work = []
-    while wire.task.processed < 40 + 300 and quanta < 100:
-        for index in range(senders):
-            while held[index] < window[index]:
-                held[index] += (rows := max(1, window[index] // 4))
-                work += wire.push("a" * rows, origin=mapper(index), now=now)
-        [given] = instructed(work, ProcessBlocks)
-        seconds = 0.6 + 0.001 * sum(block.rows for block in given.blocks)
-        now, quanta = now + seconds, quanta + 1
-        work = wire.done(seconds, now=now)
-        for to, ack in sent(work, Ack):
-            held[to.index] -= ack.records
-            window[to.index] = ack.window or 0
-    assert quanta < 60
+        wire.push("a")
+        [(_, ack)] = sent(wire.done(0.6), Ack)
+    records = fed(wire, dict.fromkeys(range(senders), ack.window or 0), lambda rows: 0.6 + 0.001 * rows, 60)
+    assert sum(records) > 300
 
 
 def taken(queue: RecordQueue, records: int, together: int) -> list[str]:

@@ -265,7 +265,7 @@ class OperatorMachine(TaskMachine):
         if self._reports_next:
             self._reports_next = False
             self.report_progress()
-        window = self._flow.window(pace.seconds, self._senders.number, pace.overhead, 1 + 2 * pace.is_due)
+        window = self._flow.window(pace.seconds, self._senders.number, pace)
         for push in pushes:
             self.send(push.origin, Ack(push.edge, push.block.rows, window, self._reporter.signal))
 
