@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -60,10 +61,8 @@ class WrittenFlow:
             raise ConfigError(f"the name of a step is a text, not {name!r}")
         if name in self._stages:
             raise ConfigError(f"the flow {self.name!r} has a step {name!r} already: give this one another name")
-        number, unique = 1, word if name is None else name
-        while unique in self._stages:
-            number += 1
-            unique = f"{word}_{number}"
+        names = itertools.chain([word if name is None else name], (f"{word}_{number}" for number in itertools.count(2)))
+        unique = next(each for each in names if each not in self._stages)
         self._stages[unique] = {}
         for section in sections:
             self._give(unique, section)
@@ -217,9 +216,8 @@ def does(given: Mapping[str, Any]) -> str:
 
 def _short(word: str, what: Any) -> str:
     if isinstance(what, ExecutorConfig) or (word in _EXECUTORS and isinstance(what, Mapping)):
-        use = (
-            str(what.use if isinstance(what, ExecutorConfig) else what.get("use")).removeprefix(MADE_IN_PYTHON).strip()
-        )
+        named = what.use if isinstance(what, ExecutorConfig) else what.get("use")
+        use = str(named).removeprefix(MADE_IN_PYTHON).strip()
         return use if " " in use else use.rpartition(":")[2].rpartition(".")[2]
     if word in {kind.value for kind in ON_COLUMNS} and isinstance(what, Mapping):
         what = [f"{name} = {text}" for name, text in what.items()]

@@ -13,6 +13,7 @@ from dpa._looks import Looks, WrittenFlow
 from dpa.config import MADE_IN_PYTHON, ExecutorConfig
 from dpa.config.stages import OF_KEYED
 from dpa.errors import ConfigError, traced_from_caller
+from dpa.job import Runnable
 from dpa.windows.options import Windows
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from dpa.config import keywords as kw
+    from dpa.driver.spec import JobSpec
 
 
 _INSTEAD = {  # what says here what methods of polars, pandas and Spark say
@@ -31,8 +33,9 @@ _INSTEAD = {  # what says here what methods of polars, pandas and Spark say
     "window(...)": "group_by_dynamic rolling",
     "union(...)": "concat vstack unionAll unionByName",
     "write(...)": "sink_parquet sink_csv write_parquet write_csv to_parquet to_csv",
-    "head(...)`, or, of what `flow.run()` returns, `table()": "collect limit toPandas to_pandas",
-    "flow.run()": "run execute",
+    "run().table()": "collect toPandas to_pandas",
+    "head(...)": "limit",
+    "run()": "execute",
 }
 _INSTEAD_OF_GROUPS = {
     'agg(n="count(*)")': "count len size",
@@ -42,11 +45,12 @@ _INSTEAD_OF_GROUPS = {
 
 
 @traced_from_caller
-class Stream(Looks):
-    """The rows of one step of a flow. Every call adds a step and returns its rows.
+class Stream(Looks, Runnable):
+    """The rows of one step of a flow. Calls such as `map` add a step and return its rows. `run` runs this step with the
+    steps that it needs, and writes these rows alone: `orders.filter("id = 1").run().table()`.
 
-    All calls take `name`, the name of the step, and most take other keys of a step (docs/job-files.md): `parallelism`
-    gives it tasks of its own. The examples are of these rows:
+    Calls that add a step take its `name`, and most take other keys of a step (docs/job-files.md): `parallelism` gives
+    it tasks of its own. The examples are of these rows:
 
     >>> shop = Flow("shop")
     >>> tea = {"id": 1, "at": 0, "cents": 150, "items": ["tea", "jam"], "to": {"town": "Bonn"}}
@@ -148,17 +152,13 @@ class Stream(Looks):
     ) -> Stream:
         """The rows of all, in no order: `orders.union(orders.filter("id = 1"))`. Columns go together by name, and must
         be of one type. With `allow_missing_columns`, columns that the rows of one step lack are null there."""
-        all_rows: list[Stream] = [self]
-        for other in others:
-            all_rows += [other] if isinstance(other, Stream) or not isinstance(other, Sequence) else other
-        for rows in all_rows:
+        given: list[Stream] = [self, *_one_by_one(others)]
+        for rows in given:
             if not isinstance(rows, Stream):
-                raise ConfigError(
-                    f"a union is of rows of a flow, such as `read` and `map` return, not of {_kind(rows)}"
-                )
+                raise ConfigError(f"a union is of rows of a flow, as `read` and `map` return, not of {_kind(rows)}")
             self._require_same_flow(rows)
-        section: dict[str, Any] = {"from": [rows.step for rows in all_rows]}
-        if allow_missing_columns and len(all_rows) > 1:
+        section: dict[str, Any] = {"from": [rows.step for rows in given]}
+        if allow_missing_columns and len(given) > 1:
             section["allow_missing_columns"] = True
         return Stream(self.flow, self.flow._add(name, "union", section, options))
 
@@ -170,7 +170,7 @@ class Stream(Looks):
             raise ConfigError("key_by needs a column, several, or a function of a record; None is one key of all rows")
         only: Any = key[0] if len(key) == 1 else list(key)
         only = [*map(_column, only)] if isinstance(only, list | tuple) else _column(only)
-        return KeyedRows(self, only, [value] if isinstance(value, str) else value)
+        return KeyedRows(self, only, [value] if isinstance(value, str) else value and [*value])
 
     def top_k(
         self, k: int, *, by: str, descending: bool = True, name: str | None = None, **options: Unpack[kw.TopK]
@@ -232,6 +232,9 @@ class Stream(Looks):
         self.flow._give(self.step, {"reference": {**({} if sql is None else {"sql": sql}), **options}})
         return self
 
+    def _now(self) -> JobSpec:
+        return self._looking().job
+
     def _written(self, section: Mapping[str, Any], given: Any = None) -> Stream:
         """Add an output to those of the step; `given` stands for the function that it names."""
         step, objects, key = self.flow._stages[self.step], self.flow._objects, f"stages.{self.step}.write"
@@ -274,9 +277,7 @@ class Stream(Looks):
 
     def _require_same_flow(self, other: Stream | KeyedRows) -> None:
         if other.flow is not self.flow:
-            raise ConfigError(
-                f"rows of the flow {other.flow.name!r} cannot be used in {self.flow.name!r}: make one flow"
-            )
+            raise ConfigError(f"rows of flow {other.flow.name!r} cannot be used in {self.flow.name!r}: make one flow")
 
 
 @traced_from_caller
@@ -323,9 +324,8 @@ class KeyedRows:
             from dpa.columns.aggregation import aggregation_of
 
             options = {key: each for key, each in named.items() if key in OF_KEYED and not isinstance(each, pl.Expr)}
-            made = aggregation_of(
-                _one_by_one(aggregates), {key: each for key, each in named.items() if key not in options}
-            )
+            by_name = {key: each for key, each in named.items() if key not in options}
+            made = aggregation_of(_one_by_one(aggregates), by_name)
             written = {key: each if key in made.texts else MADE_IN_PYTHON + each for key, each in made.written.items()}
             rows = self._made(name, "agg", options, {"agg": written})
             if len(made.texts) < len(written):
@@ -364,11 +364,9 @@ class KeyedRows:
         for side in (self, other):
             if callable(side.key) or side.key is None:
                 raise ConfigError("a join is by columns: make one with `map` and name it in `key_by`")
-        join: dict[str, Any] = {"with": [other.rows.step], "how": how, "key_by": other.key}
-        if broadcast_mb is not None:
-            join["broadcast_mb"] = broadcast_mb
-        if other.value is not None:
-            join["value"] = list(other.value)
+        join = {"with": [other.rows.step], "how": how, "key_by": other.key}
+        more = {"broadcast_mb": broadcast_mb, "value": other.value}
+        join |= {key: each for key, each in more.items() if each is not None}
         return self._made(name, "join", {"join": join}, options)
 
     def top_k(
@@ -386,7 +384,7 @@ class KeyedRows:
     def _made(self, name: str | None, word: str, *sections: Mapping[str, Any]) -> Stream:
         step = self.flow._add(name, word, {"from": [self.rows.step]})
         key = self.flow._section(step, "key_by", self.key) if callable(self.key) else self.key
-        self.flow._give(step, {"key_by": key, **({} if self.value is None else {"value": list(self.value)})})
+        self.flow._give(step, {"key_by": key, **({} if self.value is None else {"value": self.value})})
         for section in sections:
             self.flow._give(step, section)
         return Stream(self.flow, step)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @traced_from_caller
 class Runnable:
-    """What can be checked, forecast and run: a `Job`, or a `Flow` as it is then.
+    """What can be checked, forecast and run: a `Job`, or a `Flow` or the rows of a step as they are then.
 
     Attributes:
         resumable: where its last run left checkpoints, for `resume`; None: nowhere.

@@ -93,14 +93,14 @@ class Looking:
         sections stand, if they were read. ConfigError if a section does not fit."""
         self._file = file
         self._step = step
-        self._sections = {key: value for key, value in sections.items() if key != "until"}  # no input may be open
+        self._sections = sections
         self._objects = objects
         self.stages = _up_to(step, stages)
 
     @cached_property
     def _end(self) -> str:
         """The name of a step that takes the rows, so that any step has a result."""
-        name = "shown"
+        name = "rows"
         while name in self.stages:
             name += "_"
         return name
@@ -108,11 +108,9 @@ class Looking:
     @cached_property
     def _written(self) -> JobSpec:
         """All steps on rows run in one task, one after the other, so that rows keep the order of the input."""
-        unwritten = {
-            name: {key: value for key, value in given.items() if key not in ("write", "reference")}
-            for name, given in self.stages.items()
-        }
-        spec = self._spec_of({**unwritten, self._end: {"from": [self._step], "parallelism": 1}})
+        stages = {name: _unwritten(given) for name, given in self.stages.items()}
+        stages[self._end] = {"from": [self._step], "parallelism": 1}
+        spec = self._spec_of(stages, until={})  # no input may be open
         if self._file is not None and not self._file.config.stages:  # the reducer has a mapper, which no step has
             reducer = JobSpec(self._file).steps[-1]
             spec.steps = tuple(reducer if step.name == reducer.name else step for step in spec.steps)
@@ -122,9 +120,16 @@ class Looking:
         )
         return spec
 
-    def _spec_of(self, stages: Mapping[str, Any]) -> JobSpec:
+    @property
+    def job(self) -> JobSpec:
+        """The job that has this step as its result; those that it needs write nothing."""
+        stages = {name: given if name == self._step else _unwritten(given) for name, given in self.stages.items()}
+        is_read = "read" in stages[self._step]
+        return self._spec_of({**stages, self._end: {"from": [self._step]}} if is_read else stages)
+
+    def _spec_of(self, stages: Mapping[str, Any], **sections: Any) -> JobSpec:
         file = self._file or JobFile(JobConfig(), f"Flow({self._sections.get('name')!r})")
-        document = {**self._sections, "stages": stages}
+        document = {**self._sections, **sections, "stages": stages}
         return JobSpec(parse(document, origin=file.origin, places=file.places), self._objects)
 
     @cached_property
@@ -182,8 +187,7 @@ class Looking:
             makes = f"the rows of {self._by_key[0]!r} are known when it has all of its input"
             costs = "reads and processes all of it in this process, with the states in memory"
             raise ConfigError(f"{makes}: `count(whole=True)` {costs}")
-        known_rows = self._known_rows()
-        if known_rows is not None:
+        if (known_rows := self._known_rows()) is not None:
             return known_rows
         walk = Walk(self._compilation.compiled({}), most_joined=None)
         for given in self._inputs():
@@ -207,14 +211,12 @@ class Looking:
         return found
 
     def forecast(self) -> Forecast:
-        """The plan of the steps as they would run, from a few rows of each input."""
-        is_read = "read" in self.stages[self._step]
-        stages = {**self.stages, self._end: {"from": [self._step]}} if is_read else self.stages
+        """The plan of the job, from a few rows of each input."""
         samples = {}
         for given in self._inputs():
             sample = given.take(_PLANNED_ROWS)
             samples[given.name] = (given.taken if given.is_all else given.feed.known_rows(), sample)
-        return forecast_of(self._spec_of(stages), self._opened, samples)
+        return forecast_of(self.job, self._opened, samples)
 
     def _walk(self) -> Walk:
         return Walk(self._compilation.compiled({}))
@@ -306,12 +308,14 @@ class _Input:
 
 def _up_to(step: str, stages: Mapping[str, Any]) -> dict[str, Any]:
     """The sections of a step and of all steps that it takes rows from."""
-    wanted, left = set(), [step]
-    while left:
-        name = left.pop()
-        wanted.add(name)
-        left += [other for other in taken_by(stages[name]) if other not in wanted]
-    return {name: given for name, given in stages.items() if name in wanted}
+    found = [step]
+    for name in found:
+        found += [other for other in taken_by(stages[name]) if other not in found]
+    return {name: given for name, given in stages.items() if name in found}
+
+
+def _unwritten(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in given.items() if key not in ("write", "reference")}
 
 
 def taken_by(given: Mapping[str, Any]) -> list[str]:

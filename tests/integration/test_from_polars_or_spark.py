@@ -144,7 +144,7 @@ def make_results(stages: dict[str, Any], place: str) -> set[str]:
     """Have all steps write their rows but those that read; gives their names."""
     names = {name for name, step in stages.items() if "read" not in step}
     for name in names:
-        stages[name].setdefault("write", {"path": f"{place}/{name}"})
+        stages[name].setdefault("write", {"path": f"{place}/{name}", "mode": "overwrite"})
     return names
 
 

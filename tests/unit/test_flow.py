@@ -285,18 +285,15 @@ def flow_of(build: Callable[[Stream], Any]) -> Flow:
         (lambda rows: rows.key_by("word").join(rows), "a join is with rows by key: give those of `key_by`"),
         (lambda rows: rows.key_by(parity).join(rows.key_by("word")), "a join is by columns: make one with `map`"),
         (lambda rows: rows.key_by("word").join(rows.key_by(None)), "a join is by columns: make one with `map`"),
-        (lambda rows: rows.union(Flow("b").read(WORDS)), "rows of the flow 'b' cannot be used in 'tests': make one"),
+        (lambda rows: rows.union(Flow("b").read(WORDS)), "rows of flow 'b' cannot be used in 'tests': make one"),
         (
             lambda rows: rows.key_by("word").join(Flow("b").read(WORDS).key_by("word")),
-            "rows of the flow 'b' cannot be used in 'tests': make one flow",
+            "rows of flow 'b' cannot be used in 'tests': make one flow",
         ),
         (lambda rows: rows.map(plus_one, name="read"), "the flow 'tests' has a step 'read' already: give this one"),
         (lambda rows: rows.map(plus_one, name=["a"]), "the name of a step is a text, not ['a']"),
-        (lambda rows: rows.union(WORDS), "a union is of rows of a flow, such as `read` and `map` return, not of dict"),
-        (
-            lambda rows: rows.union(rows.key_by("word")),
-            "a union is of rows of a flow, such as `read` and `map` return,",
-        ),
+        (lambda rows: rows.union(WORDS), "a union is of rows of a flow, as `read` and `map` return, not of dict"),
+        (lambda rows: rows.union(rows.key_by("word")), "a union is of rows of a flow, as `read` and `map` return,"),
         (
             lambda rows: rows.flow.read({"word": "a"}),
             "this is a mapping without `path` or `format`: give an `input` section",

@@ -339,8 +339,23 @@ def test_nothing_is_written_and_the_flow_stays_as_it_was(tmp_path: Path) -> None
     assert not (tmp_path / "out").exists() and [*rows.flow._stages] == ["orders", "made", "spent"]
 
 
+def test_one_step_runs_with_those_that_it_needs_and_writes_only_its_own_rows(tmp_path: Path) -> None:
+    orders = of_orders()
+    spent = orders.key_by("customer").reduce(Sum("cents"), name="spent").write(tmp_path / "spent")
+    spent.reference("SELECT 1")
+    orders.map(lambda row: 1 // 0)
+    best = spent.top_k(1, by="cents").write(tmp_path / "best")
+    result = best.run()
+    assert result.table().to_pylist() == [{"rank": 1, "customer": 1, "cents": 42}] == best.head().to_pylist()
+    assert [stage.name for stage in result.report.stages] == ["orders", "spent", "top_k"]
+    assert [path.name for path in tmp_path.iterdir()] == ["best"], "what it takes rows from is not written"
+    assert orders.run().table().sort_by("cents").to_pylist() == sorted(ORDERS, key=lambda row: row["cents"])
+    with pytest.raises(AttributeError, match=r"write `run\(\)\.table\(\)`"):
+        best.collect()
+
+
 def test_a_step_may_have_any_name_and_reprs_name_steps() -> None:
-    rows = Flow().read(ORDERS, name="shown").map(lambda row: row, name="shown_")
+    rows = Flow().read(ORDERS, name="rows").map(lambda row: row, name="rows_")
     assert rows.head().num_rows == 3
     rows = STEPS["join"](of_orders())
     assert repr(rows) == "<Stream 'join' of <Flow 'shop': orders, customers, join>: join left by customer>"
