@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpa._looks import Looks, WrittenFlow
 from dpa.config import MADE_IN_PYTHON, ExecutorConfig
-from dpa.config.stages import OF_KEYED
+from dpa.config.stages import INSTEAD, OF_KEYED
 from dpa.errors import ConfigError, traced_from_caller
 from dpa.job import Runnable
 from dpa.windows.options import Windows
@@ -24,20 +24,7 @@ if TYPE_CHECKING:
     from dpa.driver.spec import JobSpec
 
 
-_INSTEAD = {  # what says here what methods of polars, pandas and Spark say
-    "key_by(...).agg(...)": "group_by groupby groupBy agg",
-    "key_by(...).top_k(1, by=...)": "unique distinct drop_duplicates dropDuplicates",
-    "top_k(...)": "sort sort_by orderBy",
-    "filter(...)": "where",
-    "with_columns(...)": "with_column withColumn assign",
-    "window(...)": "group_by_dynamic rolling",
-    "union(...)": "concat vstack unionAll unionByName",
-    "write(...)": "sink_parquet sink_csv write_parquet write_csv to_parquet to_csv",
-    "run().table()": "collect toPandas to_pandas",
-    "head(...)": "limit",
-    "run()": "execute",
-}
-_INSTEAD_OF_GROUPS = {
+_INSTEAD_OF_GROUPS = {  # as `INSTEAD`
     'agg(n="count(*)")': "count len size",
     'agg("sum(NAME)")': "sum mean avg min max first last median std var quantile n_unique nunique aggregate",
     "reduce(...)": "apply map_groups applyInPandas",
@@ -68,7 +55,7 @@ class Stream(Looks, Runnable):
     if not TYPE_CHECKING:  # else checkers would take any name
 
         def __getattr__(self, name: str) -> Any:
-            raise _lacks(self, "the rows of a step", name, _INSTEAD)
+            raise _lacks(self, "the rows of a step", name, INSTEAD)
 
     def map(self, function: kw.AnyFunction, *, name: str | None = None, **options: Unpack[kw.Map]) -> Stream:
         """Make a row of each row, by a function of a dict, or of Arrow batches if it is marked `batch_mapper`.
@@ -155,7 +142,9 @@ class Stream(Looks, Runnable):
         given: list[Stream] = [self, *_one_by_one(others)]
         for rows in given:
             if not isinstance(rows, Stream):
-                raise ConfigError(f"a union is of rows of a flow, as `read` and `map` return, not of {_kind(rows)}")
+                raise ConfigError(
+                    f"a union is of rows of a flow, as `read` and `map` return, not of {type(rows).__name__}"
+                )
             self._require_same_flow(rows)
         section: dict[str, Any] = {"from": [rows.step for rows in given]}
         if allow_missing_columns and len(given) > 1:
@@ -199,7 +188,7 @@ class Stream(Looks, Runnable):
         [{'id': 2, 'paid': True}]
         """
         if not isinstance(other, Stream):
-            raise ConfigError(f"a join is with rows of a flow, and this is {_kind(other)}; rows by key join each other")
+            raise ConfigError(f"a join is with rows, not with {type(other).__name__}; rows by key join each other")
         if (on is None) is (left_on is None and right_on is None) or (left_on is None) is not (right_on is None):
             raise ConfigError("name the key columns: `on`, or both `left_on` and `right_on`")
         left, right = (left_on, right_on) if on is None else (on, on)
@@ -413,8 +402,3 @@ def _column(given: Any) -> Any:
     if not given.meta.is_column():
         raise ConfigError(f"a column is named here, and this is {given}: make it before, `.with_columns(NAME=...)`")
     return given.meta.output_name()
-
-
-def _kind(given: object) -> str:
-    """What an object is that is not what a call needs."""
-    return "rows by key" if isinstance(given, KeyedRows) else type(given).__name__

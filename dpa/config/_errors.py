@@ -10,6 +10,7 @@ from dpa.config._schema import json_schema
 from dpa.config._section import in_json
 from dpa.config._yaml import KeyPath, Places, error_at, written_at
 from dpa.config.inputs import is_option
+from dpa.config.stages import INSTEAD
 from dpa.config.variants import VARIANTS, Variants, choice
 
 _CHOICE = re.compile(r"(str|int|float|bool|list|dict|literal)(\[.*\])?|\w+Config")
@@ -115,6 +116,9 @@ def _unknown_key(path: KeyPath, location: Sequence[str | int], document: Mapping
     else:
         known = variants.keys_of(str(location[-2]))
         near = [name for variant in variants.classes for name in variants.keys_of(variant)]
+    meant = next((re.findall(r"(\w+)\(", right) for right, words in INSTEAD.items() if key in words.split()), [])
+    if meant and {*meant} <= {*known}:
+        return f"unknown key; write {' and '.join(f'`{name}`' for name in meant)}"
     return f"unknown key{suggestion(key, near, before='; ')} (known here: {', '.join(known)})"
 
 

@@ -95,7 +95,13 @@ def _measured(node: yaml.Node, known: dict[int, _Size | None]) -> _Size:
 
 
 class _Loader(yaml.SafeLoader):
-    """Says of a scalar that it cannot read where that stands."""
+    """Says of a scalar that it cannot read where that stands. Keys such as `on` are names, and not true or false."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        node = super().compose_node(parent, index)
+        if index is None and isinstance(parent, yaml.MappingNode) and node is not None and node.tag.endswith(":bool"):
+            node.tag = yaml.resolver.BaseResolver.DEFAULT_SCALAR_TAG
+        return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:

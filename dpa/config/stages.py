@@ -35,6 +35,21 @@ from dpa.routing.keys import KeyName
 from dpa.tolerance import OnError
 from dpa.windows.options import Windows
 
+INSTEAD = {
+    "key_by(...).agg(...)": "group_by groupby groupBy agg aggregate",
+    "key_by(...)": "on",
+    "key_by(...).top_k(1, by=...)": "unique distinct drop_duplicates dropDuplicates",
+    "top_k(...)": "sort sort_by order_by orderBy",
+    "filter(...)": "where",
+    "with_columns(...)": "with_column withColumn assign",
+    "window(...)": "group_by_dynamic rolling",
+    "union(...)": "concat vstack unionAll unionByName",
+    "write(...)": "sink_parquet sink_csv write_parquet write_csv to_parquet to_csv",
+    "run().table()": "collect toPandas to_pandas",
+    "head(...)": "limit",
+}
+"""What says here what words of polars, pandas and Spark say there."""
+
 
 @dataclass(frozen=True)
 class Operation:

@@ -97,13 +97,10 @@ class Looking:
         self._objects = objects
         self.stages = _up_to(step, stages)
 
-    @cached_property
+    @property
     def _end(self) -> str:
         """The name of a step that takes the rows, so that any step has a result."""
-        name = "rows"
-        while name in self.stages:
-            name += "_"
-        return name
+        return f"{max(self.stages, key=len)}_rows"
 
     @cached_property
     def _written(self) -> JobSpec:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from dpa.balance.adaptive.rebalance import FirstTable
 from dpa.balance.elastic import ElasticOptions
@@ -370,11 +370,3 @@ class Graph:
 
 MAPPER, REDUCER = "mapper", "reducer"
 """The stages of the smallest graph."""
-
-
-def map_reduce(
-    splits: tuple[Split, ...], mappers: int, reducers: int, *, position: Position | None = None, **options: Any
-) -> Graph:
-    """The smallest graph: one source stage, with its splits and position, and one reduce stage with `options`."""
-    stages = (Stage(MAPPER, mappers, StageInput(splits, position)), Stage(REDUCER, reducers, **options))
-    return Graph(stages, (Edge(MAPPER, REDUCER),))

@@ -1,4 +1,4 @@
-"""The smallest graph as a job for the simulator."""
+"""The smallest graph, and it as a job for the simulator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from dpa.execution.emission import Emission
 from dpa.execution.mapping import MapTask
 from dpa.execution.reduce_task import ReduceStage
 from dpa.protocol.flow_control import FlowControl
-from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
+from dpa.protocol.graph import MAPPER, REDUCER, Edge, Graph, Stage, StageInput
+from dpa.sources.feed import Position
 from dpa.sources.splits import Split
 from experiments.simulation.job import NETWORK, Network, SimulatedJob
 
@@ -21,6 +22,14 @@ def stage_options(**options: Any) -> dict[str, Any]:
     given = {"batch_records": 1, "queue_seconds": None, **options}
     flow = {of.name: given.pop(of.name) for of in fields(FlowControl) if of.name in given}
     return {"flow": FlowControl(**flow), **given}
+
+
+def map_reduce(
+    splits: tuple[Split, ...], mappers: int, reducers: int, *, position: Position | None = None, **options: Any
+) -> Graph:
+    """The smallest graph: one source stage, with its splits and position, and one reduce stage with `options`."""
+    stages = (Stage(MAPPER, mappers, StageInput(splits, position)), Stage(REDUCER, reducers, **options))
+    return Graph(stages, (Edge(MAPPER, REDUCER),))
 
 
 def map_reduce_job(

@@ -16,7 +16,7 @@ from programs_for_tests import PATIENCE
 
 from dpa._util.outages import HERE
 from dpa.errors import ProtocolError
-from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
+from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.machines import task_of
 from dpa.protocol.plan import RunPlan
 from dpa.protocol.task.delivery import Delivery
@@ -35,6 +35,7 @@ from dpa.runtime.actors.answers import RESTARTED, PendingRequests
 from dpa.runtime.actors.coordinator import CoordinatorActor
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.sources.splits import MemorySplit
+from experiments.simulated_jobs.map_reduce import map_reduce
 
 pytestmark = pytest.mark.usefixtures("ray")
 

@@ -15,12 +15,13 @@ from programs_for_tests import PATIENCE
 
 from dpa._util.outages import HERE
 from dpa.errors import ProtocolError
-from dpa.protocol.graph import REDUCER, map_reduce
+from dpa.protocol.graph import REDUCER
 from dpa.protocol.plan import RunPlan
 from dpa.protocol.wire.addresses import RELAY, Address
 from dpa.runtime._processes import Actor, KeptProcesses
 from dpa.runtime.actors.actor import LoadBalancerActor, Share, StageActor, TaskActor
 from dpa.runtime.actors.relay import RelayActor
+from experiments.simulated_jobs.map_reduce import map_reduce
 
 pytestmark = pytest.mark.usefixtures("ray")
 

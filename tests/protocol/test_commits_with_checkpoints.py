@@ -11,7 +11,7 @@ from wires import INPUT, CoordinatorWire, instructed, last_table, reducer, sent
 
 from dpa.errors import ProtocolError
 from dpa.protocol.coordinator.machine import CoordinatorMachine
-from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes, Edge, Graph, Publishing, Stage, StageInput, map_reduce
+from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes, Edge, Graph, Publishing, Stage, StageInput
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.epochs import EpochWait
 from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten, Committed, Tick
@@ -21,6 +21,7 @@ from dpa.protocol.wire.messages.end import Freeze
 from dpa.protocol.wire.messages.exchange import BeginExchange, Published
 from dpa.protocol.wire.metrics import AggregationStats, TaskStats
 from dpa.protocol.wire.snapshots import WriteCheckpoint
+from experiments.simulated_jobs.map_reduce import map_reduce
 
 
 class Coordinator(CoordinatorWire):

@@ -18,7 +18,7 @@ from dpa.measure.load import MeasuredKey, Traffic
 from dpa.protocol.coordinator._ledger import LoadHistory
 from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorState
 from dpa.protocol.coordinator.stage_progress import StagePhase
-from dpa.protocol.graph import MAPPER, REDUCER, Edge, Graph, Publishing, Stage, map_reduce
+from dpa.protocol.graph import MAPPER, REDUCER, Edge, Graph, Publishing, Stage
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.events import Committed, FailureKind, Start, TaskDied, TaskStarted, Tick
 from dpa.protocol.wire.instructions import Commit, Instruction, JobFailed, StartTasks
@@ -30,6 +30,7 @@ from dpa.protocol.wire.messages.tables import DecisionReport
 from dpa.protocol.wire.metrics import StageSnapshot, TaskStats
 from dpa.protocol.wire.use import TaskUse
 from dpa.routing.groupings.options import BY_KIND
+from experiments.simulated_jobs.map_reduce import map_reduce
 
 
 def drained(**options) -> CoordinatorWire:

@@ -22,7 +22,7 @@ from wires import (
 
 from dpa.balance.options import NoBalancingOptions
 from dpa.measure.timing import Waited
-from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes, Publishing, map_reduce
+from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes, Publishing
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.epochs import EpochPhase, EpochStats, EpochWait, OpenEpoch, PhaseStats
@@ -31,6 +31,7 @@ from dpa.protocol.wire.instructions import Commit
 from dpa.protocol.wire.messages.cuts import Pause, Paused, SnapshotTaken, SnapshotWritten
 from dpa.protocol.wire.messages.exchange import Published
 from dpa.protocol.wire.metrics import CheckpointTry, TaskStats
+from experiments.simulated_jobs.map_reduce import map_reduce
 from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import Network
 

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from dpa.errors import ConfigError
 from dpa.protocol.flow_control import FlowControl
-from dpa.protocol.graph import CheckpointTimes, ClosingWindows, Edge, Graph, Publishing, Stage, map_reduce
+from dpa.protocol.graph import CheckpointTimes, ClosingWindows, Edge, Graph, Publishing, Stage
 from dpa.protocol.machines import task_of
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.routing.groupings.options import BY_KIND, GroupingOptions, ShuffleOptions
 from dpa.sources.splits import MemorySplit
+from experiments.simulated_jobs.map_reduce import map_reduce
 
 
 def graph(tasks: dict[str, int], *edges: str) -> Graph:

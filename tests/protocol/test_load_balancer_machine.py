@@ -12,7 +12,7 @@ from dpa.balance.options import BY_STRATEGY, BalanceOptions
 from dpa.errors import BalanceError, ProtocolError
 from dpa.measure.load import KeySample, Load, Offered
 from dpa.protocol.balancer.machine import StageBalance, load_balancer_of
-from dpa.protocol.graph import REDUCER, Edge, Graph, Stage, map_reduce
+from dpa.protocol.graph import REDUCER, Edge, Graph, Stage
 from dpa.protocol.wire.addresses import COORDINATOR, Address
 from dpa.protocol.wire.events import Redistribute, Start, Tick
 from dpa.protocol.wire.instructions import Instruction
@@ -22,6 +22,7 @@ from dpa.protocol.wire.messages.migration import Settled
 from dpa.protocol.wire.messages.tables import DecisionReport, LoadReport, OfferedReport, TableUpdate
 from dpa.routing.members import MemberChange
 from dpa.routing.table import RoutingTable
+from experiments.simulated_jobs.map_reduce import map_reduce
 
 
 class Balancer(Wire):

@@ -11,7 +11,7 @@ from dpa.errors import ProtocolError
 from dpa.measure.latency import LatencySketch
 from dpa.measure.skew import Life
 from dpa.protocol.coordinator.machine import CoordinatorMachine
-from dpa.protocol.graph import MAPPER, REDUCER, Edge, Graph, Stage, StageInput, map_reduce
+from dpa.protocol.graph import MAPPER, REDUCER, Edge, Graph, Stage, StageInput
 from dpa.protocol.wire.addresses import BALANCER, Address, Present
 from dpa.protocol.wire.events import (
     CancelChange,
@@ -30,6 +30,7 @@ from dpa.protocol.wire.messages.members import Leave, Left, MembersChanged, Unsu
 from dpa.protocol.wire.messages.splits import SplitRequest
 from dpa.protocol.wire.metrics import Snapshot, TaskStats
 from dpa.sources.splits import memory_splits
+from experiments.simulated_jobs.map_reduce import map_reduce
 
 SPLITS = memory_splits(pa.table({"key": list("abc")}), 1)
 

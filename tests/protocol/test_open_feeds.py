@@ -16,7 +16,7 @@ from wires import CoordinatorWire, instructed, sent
 
 from dpa.protocol.coordinator._lags import Lags
 from dpa.protocol.coordinator._split_queue import SplitQueue
-from dpa.protocol.graph import MAPPER, StageInput, map_reduce
+from dpa.protocol.graph import MAPPER, StageInput
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import CloseFeeds, PollDone, Tick
 from dpa.protocol.wire.instructions import Answer, Instruction, Poll
@@ -26,6 +26,7 @@ from dpa.runtime.asides import OpenFeeds
 from dpa.sources.feed import Feed, Page, Position, Until
 from dpa.sources.generated import GeneratedTable, Generator
 from dpa.sources.splits import MemorySplit, Split
+from experiments.simulated_jobs.map_reduce import map_reduce
 
 SPLITS = tuple(MemorySplit(pa.table({"n": range(rows)})) for rows in (3, 2, 1, 4))
 

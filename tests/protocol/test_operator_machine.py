@@ -30,7 +30,6 @@ from dpa.execution.publishing import EmittedRows
 from dpa.execution.reduce_task import Piece
 from dpa.measure.timing import ServicePace
 from dpa.protocol.flow_control import FlowControl, QuantumSizer
-from dpa.protocol.graph import map_reduce
 from dpa.protocol.machines import task_of
 from dpa.protocol.task._credit import ActiveSenders
 from dpa.protocol.task.record_queue import RecordQueue
@@ -46,6 +45,7 @@ from dpa.protocol.wire.use import TaskUse
 from dpa.routing.hashing import ALL_HASHES, hash_key
 from dpa.routing.members import MemberChange, with_members
 from dpa.tolerance import ErrorCount, Failed
+from experiments.simulated_jobs.map_reduce import map_reduce
 
 both_ways = pytest.mark.parametrize("eager", [True, False], ids=["eager", "lazy"])
 

@@ -23,7 +23,6 @@ from dpa.execution.mapping import Emitted
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
-from dpa.protocol.graph import map_reduce
 from dpa.protocol.history.lean import LARGE, has_lean_form, lean_event
 from dpa.protocol.history.recording import Recorder, Recording, Replayed
 from dpa.protocol.machine import Machine
@@ -37,6 +36,7 @@ from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.end import Deliver, Progress
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.routing.groupings.options import BY_KIND, KINDS
+from experiments.simulated_jobs.map_reduce import map_reduce
 from experiments.simulated_jobs.random_changes import with_random_changes, with_random_placement
 from experiments.simulated_jobs.random_graphs import random_graph
 from experiments.simulated_jobs.random_jobs import random_job

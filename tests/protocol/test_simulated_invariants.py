@@ -11,7 +11,7 @@ from wires import mapper
 
 from dpa.balance.decision import Decision, Outcome
 from dpa.errors import ProtocolError
-from dpa.protocol.graph import REDUCER, Graph, map_reduce
+from dpa.protocol.graph import REDUCER, Graph
 from dpa.protocol.machines import task_of
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR
 from dpa.protocol.wire.envelopes import Envelope
@@ -20,6 +20,7 @@ from dpa.protocol.wire.messages.splits import Begin, SplitGrant
 from dpa.protocol.wire.messages.tables import DecisionReport
 from dpa.routing.members import MemberChange
 from dpa.sources.splits import memory_splits
+from experiments.simulated_jobs.map_reduce import map_reduce
 from experiments.simulation.checks.input_order import InputOrder
 from experiments.simulation.checks.invariants import Invariants
 

@@ -20,7 +20,7 @@ from dpa.execution.states import ObjectPart
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.flow_control import CreditLimits
-from dpa.protocol.graph import MAPPER, REDUCER, Graph, Stage, map_reduce
+from dpa.protocol.graph import MAPPER, REDUCER, Graph, Stage
 from dpa.protocol.machine import Machine
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.operator import OperatorMachine
@@ -44,7 +44,7 @@ from dpa.routing.hashing import hash_column
 from dpa.routing.keys import Key
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import MemorySplit, memory_splits
-from experiments.simulated_jobs.map_reduce import map_reduce_job
+from experiments.simulated_jobs.map_reduce import map_reduce, map_reduce_job
 from experiments.simulated_jobs.random_jobs import Collect
 from experiments.simulation.job import SimulatedJob, SimulatedRun
 

@@ -18,9 +18,10 @@ import yaml
 
 import dpa
 from dpa import Flow, Job
-from dpa._streams import _INSTEAD, _INSTEAD_OF_GROUPS
+from dpa._streams import _INSTEAD_OF_GROUPS
 from dpa.aggregates import Count, Sum
 from dpa.config import parse
+from dpa.config.stages import INSTEAD
 from dpa.errors import ConfigError, TableError
 from dpa.flow import Stream
 from dpa.testing import LocalBackend, run_local
@@ -371,12 +372,12 @@ def test_a_method_of_polars_or_spark_is_answered_with_what_says_the_same_here() 
     by_id = rows.key_by("id")
     with pytest.raises(AttributeError, match=r"^rows by key have no 'mean': write `agg\(\"sum\(NAME\)\"\)`$"):
         by_id.mean("id")  # type: ignore[attr-defined]
-    calls = {word for right in (*_INSTEAD, *_INSTEAD_OF_GROUPS) for word in re.findall(r"(\w+)\(", right)} - {
+    calls = {word for right in (*INSTEAD, *_INSTEAD_OF_GROUPS) for word in re.findall(r"(\w+)\(", right)} - {
         "table",
         "run",
     }
     assert all(hasattr(rows, word) or hasattr(by_id, word) for word in calls - {"count", "sum"})
-    for lacking, instead in ((rows, _INSTEAD), (by_id, _INSTEAD_OF_GROUPS)):
+    for lacking, instead in ((rows, INSTEAD), (by_id, _INSTEAD_OF_GROUPS)):
         assert not any(hasattr(lacking, word) for words in instead.values() for word in words.split())
 
 

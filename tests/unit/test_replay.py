@@ -9,7 +9,6 @@ from typer.testing import CliRunner, Result
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.protocol.coordinator.machine import CoordinatorMachine
-from dpa.protocol.graph import map_reduce
 from dpa.protocol.history.recording import Recorder, Recording
 from dpa.protocol.machines import task_of
 from dpa.protocol.wire.addresses import COORDINATOR, Address
@@ -18,6 +17,7 @@ from dpa.protocol.wire.events import ProcessDone, Start, Tick
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.end import Deliver
 from dpa.replay import app
+from experiments.simulated_jobs.map_reduce import map_reduce
 
 SOURCE, OPERATOR = Address("mapper", 0), Address("reducer", 0)
 

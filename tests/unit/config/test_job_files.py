@@ -305,6 +305,9 @@ ERRORS = [
         "job.yaml:1: input.views.v: Spark's reader of the format `json` has no option 'Mod'; did you mean 'mode'?",
     ),
     ("spark: {conf: {a: ${env.PW}}}", "within {} and [] a placeholder stands between quotes: '${env.NAME}'"),
+    ("stages:\n  c:\n    group_by: k", "job.yaml:3: stages.c.group_by: unknown key; write `key_by` and `agg`"),
+    ("stages: {c: {where: a > 1}}", "job.yaml:1: stages.c.where: unknown key; write `filter`"),
+    ("stages: {c: {join: {with: b, on: k}}}", "job.yaml:1: stages.c.join.on: unknown key; write `key_by`"),
     ("python_path: [${env.PW}]", "within {} and [] a placeholder stands between quotes: '${env.NAME}'"),
 ]
 

@@ -13,7 +13,6 @@ from dpa._util.outages import HERE
 from dpa.execution.block import Block
 from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
-from dpa.protocol.graph import map_reduce
 from dpa.protocol.machines import task_of
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR
 from dpa.protocol.wire.envelopes import Envelope
@@ -26,6 +25,7 @@ from dpa.protocol.wire.messages.tables import TableUpdate
 from dpa.protocol.wire.use import TaskUse
 from dpa.routing.change import TableChange
 from dpa.runtime.actors._shell import Shell, StateLog
+from experiments.simulated_jobs.map_reduce import map_reduce
 
 
 class Host:

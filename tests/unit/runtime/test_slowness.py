@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
+from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunPlan, SlowTasks
 from dpa.protocol.wire.addresses import Address
+from experiments.simulated_jobs.map_reduce import map_reduce
 
 
 @pytest.mark.parametrize(
