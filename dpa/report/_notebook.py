@@ -10,7 +10,7 @@ from dpa.report._rows import first_rows
 from dpa.result.text import one_line
 
 _CHARACTERS = 24  # the most of a line in a box
-_MAX_ROWS, _MAX_COLUMNS = 500, 20
+_MAX_ROWS = 500
 _SCROLLS = "overflow-x:auto;max-width:100%"
 
 
@@ -28,7 +28,7 @@ def steps_html(steps: Mapping[str, str], edges: Sequence[tuple[str, str]], marke
 
 def rows_html(rows: pa.Table, said: str, most: int) -> str:
     """The first `most` rows under their columns and types, below what they are."""
-    found = first_rows(rows, said, rows=min(most, _MAX_ROWS), columns=_MAX_COLUMNS, has_types=True)
+    found = first_rows(rows, said, rows=min(most, _MAX_ROWS), has_types=True)
     numeric = [' style="text-align:right"' * title.startswith("#") for title in found.head]
     lines = [[title.lstrip("#") for title in found.head], *found.rows]
     cells = (

@@ -1,32 +1,39 @@
 """The first rows of a table as words, for terminals, pages and notebooks alike."""
 
+import math
+from collections.abc import Iterator
+from itertools import accumulate
+
 import pyarrow as pa
 
 from dpa.result.text import Table, key_text, one_line, plural
 
 _MAX_CELL = 60  # characters of a value
+_READABLE = 16  # characters that a longer value needs to be read
+_MAX_COLUMNS = 20
 
 
-def first_rows(rows_of: pa.Table, title: str, *, rows: int, columns: int, has_types: bool = False) -> Table:
-    """The first rows and columns, headed by `title` and how many columns are left out; `has_types`: the types of the
-    columns are the first of them, and floats have six digits."""
-    shown = rows_of.slice(0, rows).select(range(min(rows_of.num_columns, columns)))
-    hidden = rows_of.num_columns - shown.num_columns
-    more = f", without {plural(hidden, 'more column')}" if hidden else ""
-    kinds = shown.schema.types
-    numbers = [pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) for kind in kinds]
-    head = tuple(
-        "#" * is_number + one_line(name, _MAX_CELL) for name, is_number in zip(shown.column_names, numbers, strict=True)
-    )
-    types = [tuple(one_line(str(kind), _MAX_CELL) for kind in kinds)] if has_types and kinds else []
-    cells = [_cells(column, is_rounded=has_types) for column in shown.columns]
-    return Table(f"{title}{more}", head, [*types, *zip(*cells, strict=True)], wraps=False)
+def first_rows(found: pa.Table, title: str, *, rows: int, width: float = math.inf, has_types: bool = False) -> Table:
+    """The first rows, and those of the first columns that can be read in so many characters, headed by `title` and how
+    many columns are left out; `has_types`: the types of the columns are the first row, and floats have six digits."""
+    names = found.column_names[:_MAX_COLUMNS]
+    texts = [[*_words(name, found.column(place).slice(0, rows), has_types)] for place, name in enumerate(names)]
+    ends = accumulate(2 + min(max(map(len, words)), _READABLE) for words in texts)
+    shown = max(1, sum(end <= width + 2 for end in ends))
+    more = f", without {plural(found.num_columns - shown, 'more column')}" if found.num_columns > shown else ""
+    head, *lines = zip(*texts[:shown], strict=True) if texts else [()]
+    return Table(f"{title}{more}", head, lines, wraps=False)
 
 
-def _cells(column: pa.ChunkedArray, *, is_rounded: bool) -> list[str]:
-    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+def _words(name: str, column: pa.ChunkedArray, has_types: bool) -> Iterator[str]:
+    """A column from its name down."""
+    kind = column.type
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    yield "#" * is_number + one_line(name, _MAX_CELL)
+    if has_types:
+        yield one_line(str(kind), _MAX_CELL)
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
         column = column.cast(pa.string())  # Python's times have no nanoseconds
-    values = column.to_pylist()
-    if is_rounded and pa.types.is_floating(column.type):
-        return [key_text(value) if value is None else f"{value:.6g}" for value in values]
-    return [key_text(value, _MAX_CELL) for value in values]
+    for value in column.to_pylist():
+        is_rounded = has_types and pa.types.is_floating(kind) and value is not None
+        yield f"{value:.6g}" if is_rounded else key_text(value, _MAX_CELL)

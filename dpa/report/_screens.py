@@ -8,6 +8,7 @@ on a stream that has been closed.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Sequence
@@ -25,8 +26,6 @@ from dpa.result.text import Table
 
 if TYPE_CHECKING:
     from dpa.driver.forecast import Forecast
-
-_MAX_COLUMNS = 12  # columns of a step that are shown
 
 MODES = ("auto", "rich", "plain", "none")
 
@@ -108,7 +107,8 @@ def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None, v
 
 def show_rows(found: pa.Table, said: str, rows: int, *, width: int | None = None) -> None:
     """Print the first `rows` rows on stdout, under their columns and types, below what they are."""
-    show_table(first_rows(found, said, rows=rows, columns=_MAX_COLUMNS, has_types=True), width=width)
+    width = width or shutil.get_terminal_size().columns
+    show_table(first_rows(found, said, rows=rows, width=width, has_types=True), width=width)
 
 
 def show_table(found: Table, *, width: int | None = None) -> None:

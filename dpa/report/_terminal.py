@@ -41,7 +41,7 @@ _FIRST_DIFFERENCES, _MAX_DIFFERENCES = 5, 20
 _MAX_LINES = 10
 """Lines of a summary, at 80 columns, unless paths are long; a small result that is written nowhere is shown whole."""
 _NAMES = 9  # columns for the names of facts: `reference` is the longest of a summary
-_MAX_ROWS, _MAX_COLUMNS = 10, 8  # rows and columns of a result that are shown
+_MAX_ROWS = 10  # of a result that are shown
 
 Unsaved: TypeAlias = tuple[str, pa.Table] | None
 
@@ -98,7 +98,8 @@ def _summary(
         if found.num_rows > shown and not verbose:
             used = sum(len(console.render_lines(part)) for part in (facts(came, ascii_only), *after))
             shown = min(max(_MAX_LINES - 2 - used, 1), shown)
-        first = first_rows(found, f"first {shown} of {plural(found.num_rows, 'row')}", rows=shown, columns=_MAX_COLUMNS)
+        heading = f"first {shown} of {plural(found.num_rows, 'row')}"
+        first = first_rows(found, heading, rows=shown, width=console.width)
         last = max(number for number, fact in enumerate(came) if fact.name == "result")
         came[last] = Fact("result", f"{first.title}; set {key} to keep them")
         rows = table(first, console)
