@@ -117,7 +117,10 @@ def main(
                 _plan(job, as_json, svg, address, verbose)
                 return
             if report is not None:
-                report = _checked(report, job)
+                from dpa.report import check_directory
+
+                report = report.absolute()  # whatever user code makes the working directory
+                check_directory(report, job.directories)
             again = [str(config), *(word for given in overrides or [] for word in ("--set", given))]
             if detach:
                 shown = ["--json"] * as_json + ["--verbose"] * verbose
@@ -166,14 +169,6 @@ def _job(config: Path, overrides: list[str]) -> Job:
     for note in job.spec.file.set_aside:
         say(f"note: {note}")
     return job
-
-
-def _checked(report: Path, job: Job) -> Path:
-    from dpa.report import check_directory
-
-    report = report.absolute()  # whatever user code makes the working directory
-    check_directory(report, job.directories)
-    return report
 
 
 def _more_words(report: Path | None, resume: str | None) -> list[str]:
@@ -252,8 +247,7 @@ def _detach(job: Job, address: str | None, resume: str | None, arguments: list[s
     address = address or job.config.ray.address
     if address is None or address.startswith("ray://"):
         why = "--detach needs a cluster, which the job runs on when this command has ended"
-        right = "--address HOST:PORT, or `ray.address`, on a machine of it"
-        raise ConfigError(f"{why}: give {right}")
+        raise ConfigError(f"{why}: give --address HOST:PORT, or `ray.address`, on a machine of it")
     for step in job.spec.results:
         if step.outputs[step.main].is_memory:
             raise job.spec.file.error(step.at("write"), "the result of a detached job would be lost: name a `path`")
