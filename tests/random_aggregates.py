@@ -59,7 +59,9 @@ def aggregated(drawn: Drawn, options: dict[str, Any]) -> None:
     named = named or {drawn.new(): Part("count(*)", pl.len().cast(pl.Int64))}
     by = [*(["window_start", "window_end"] if windows else []), *keys]
     parts = [each.wanted.alias(name) for name, each in named.items()]
-    found = before.group_by(by).agg(parts) if by else before.select(parts).head(min(before.height, 1))
+    found = before.group_by(by).agg(parts) if by else before.select(parts)
+    if drawn.by_function and not before.height:  # whose columns are not known
+        found = found.clear()
     try:
         found = found.with_columns(each.finish(found[name]) for name, each in named.items())
     except TooLargeError as error:

@@ -115,6 +115,15 @@ class Aggregation(SelfNamed, BatchReducer):
                 [found[name]] = result.dtypes
         return pl.Schema(found)
 
+    def of_no_rows(self, values: pa.Schema) -> pa.RecordBatch:
+        """The results of no row with these columns, one row."""
+        frame = to_frame(no_rows(values))
+        states = frame.group_by(pl.lit(0).alias(_GROUP)).agg(self.partials(frame.schema)).drop(_GROUP)
+        lists = [name for name, kind in states.schema.items() if isinstance(kind, pl.List)]
+        nobody = states.clear(1).with_columns(pl.col(lists).fill_null([]))  # aggregates leave null out
+        merged = nobody.group_by(pl.lit(0).alias(_GROUP)).agg(self.merging(nobody.schema)).drop(_GROUP)
+        return self.finish(to_batch(merged, pa.schema([])))
+
     def reduce(self, groups: Groups) -> pa.RecordBatch:
         if [*self._parts] == ["len()"]:  # groups are numbered already
             return pa.record_batch({"len()": pa.array(groups.sizes(), pa.int64())})
@@ -220,6 +229,8 @@ def aggregation_of(unnamed: Sequence[pl.Expr | str], named: Mapping[str, pl.Expr
         except ConfigError as error:
             raise ConfigError(f"`{given}`: {error.message}", keyword) from None
         name = expression.meta.output_name(raise_if_undetermined=False) if keyword is None else keyword
+        if name is None and expression.meta.has_multiple_outputs():
+            raise ConfigError(f"`{given}` stands for several columns: write an aggregate for each")
         if name is None:
             raise ConfigError(f"`{given}` has no name: give it one, as total={given}")
         if name in found:

@@ -117,7 +117,8 @@ class TranslatedFlow:
             self._estimated |= found.tolerances
             columns = found.columns
         listed = ", ".join([*keys, *(f"{text} AS {quoted(name)}" for name, text in columns.items())])
-        groups = f"GROUP BY {', '.join(keys)}" if keys else "HAVING count(*) > 0"
+        without_rows = "" if hasattr(executor, "of_no_rows") else "HAVING count(*) > 0"
+        groups = f"GROUP BY {', '.join(keys)}" if keys else without_rows
         return f"SELECT {listed} FROM {rows} {groups}"
 
 

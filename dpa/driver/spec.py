@@ -132,12 +132,11 @@ class JobSpec:
             raise self.file.error("max_errors", "a share of an open input is known at its end alone: give a number")
         tolerated = Tolerated(self.config.most_errors(compiled.graph.rows))
         stages = tuple(replace(stage, input=self._read(stage, feeds)) for stage in compiled.graph.stages)
-        empty = compilation.columns.empty
         return RunPlan(
             graph=replace(compiled.graph, stages=stages, tolerated=tolerated, until=self.config.until),
             tasks=compiled.tasks,
             feeds=feeds,
-            deliveries={step.name: _delivery(step, empty(step.name)) for step in compilation.steps if step.feeds},
+            deliveries={step.name: _delivery(step) for step in compilation.steps if step.feeds},
             python_path=actors_path(self.file),
             testing={step.name: step.config.testing for step in self.steps},
             name=self.config.name,
@@ -259,11 +258,11 @@ class JobSpec:
                 yield step.at(step.word), step.receiver.executor
 
 
-def _delivery(step: Step, empty: pa.Schema) -> Delivery:
+def _delivery(step: Step) -> Delivery:
     asked = step.config.reference
     counted = asked is not None and asked.baseline and asked.at_end
     memory = Memory() if step.is_result else None
-    return Delivery((memory, *[None] * (len(step.outputs) - 1)), empty=empty, counted=counted)
+    return Delivery((memory, *[None] * (len(step.outputs) - 1)), counted=counted)
 
 
 Faults = Iterator[tuple[object, str, str]]

@@ -49,6 +49,7 @@ class ReduceStage:
         keeps_rows: whether rows that are emitted before the end belong to the share too, as a sink needs them.
         letters: what errors of user code are noted in; None: none are tolerated.
         deaths: how records are tolerated that end their process; None: they fail the job.
+        empty: the result without records: its columns, where they are known, and maybe a row.
         publishes: what each of its outputs publishes by epoch; None: nothing before the end. At most one publishes
             `changes`.
     """
@@ -59,6 +60,7 @@ class ReduceStage:
     keeps_rows: bool = True
     letters: Letters | None = None
     deaths: Tolerance | None = None
+    empty: pa.Table | None = None
     publishes: tuple[Publishes | None, ...] = ("table",)
 
     @property
@@ -365,15 +367,15 @@ class ReduceTask:
         except pa.ArrowInvalid as error:
             raise ExecutorError(f"the rows of a stage must have columns of one type each: {error}") from None
 
-    def conform(self, schema: pa.Schema | None, empty: pa.Table | None = None) -> None:
+    def conform(self, schema: pa.Schema | None, *, is_first: bool = True) -> None:
         """Cast the share to the schema of all shares, from `dpa.execution.schemas.agreed`. None: all shares are empty,
-        and `empty` is the result if it is known. Raises ExecutorError or KeyTypeError if a value or key does not
-        fit."""
+        and that of the first task is the stage's `empty`. Raises ExecutorError or KeyTypeError if a value or key does
+        not fit."""
         table = self.share.table
         if schema is not None:
             table = as_agreed(table, schema, self._stage.row_key)
-        elif empty is not None:
-            table = empty
+        elif is_first and self._stage.empty is not None:
+            table = plain(self._stage.empty)
         self._finished = replace(self.share, table=table)
 
     @property

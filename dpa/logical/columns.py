@@ -4,7 +4,7 @@ by them, and what an empty result has.
 After a function of a record only those columns are known that later steps name. There, nothing can be checked; a result
 without rows has them as nulls. A join names the columns of its result by those of both sides, so they must be known."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
 
@@ -20,7 +20,7 @@ from dpa.execution.mapping import MapTask, check_columns
 from dpa.execution.receivers.base import NOTHING_KNOWN, Extent, Known, Receiver
 from dpa.execution.row_operators import call_on_batch
 from dpa.executors import Mapper, name_of
-from dpa.logical.step import Keying, Step, StepInput
+from dpa.logical.step import Keying, Step, StepInput, with_feeding
 from dpa.operators import JoinOptions, RowKind, RowOperator
 from dpa.routing.keys import names_of
 from dpa.windows.options import END, START
@@ -64,6 +64,16 @@ class Columns:
         """The columns of a step's result without rows: those that are known, and those that later steps name. The type
         null stands for an unknown one."""
         return self._found[step].schema
+
+    def of_no_records(self, step: str) -> pa.Table:
+        """The result of a step without records: as in SQL, a row where it aggregates all rows, else none."""
+        taken, rows = self._by_name[step], no_rows(self._found[step].schema)
+        make = getattr(taken.receiver.executor, "of_no_rows", None)  # as an `Aggregation` has it
+        if make is not None and not taken.key and self._are_known(taken.feeds):
+            task, given = self.map_task(taken, taken.feeds[0]), self._together(taken, taken.feeds[0]).schema
+            if not (pa.null() in given.types and _make_keys(with_feeding(self._steps, step))):
+                rows = make(task.empty_block(given).columns.schema).cast(rows.schema)
+        return pa.Table.from_batches([rows])
 
     def check(self) -> None:
         """ConfigError, with its key, if a column that a step names is known to be missing, or cannot be what it should
@@ -196,18 +206,13 @@ class Columns:
         operators = [each for each in step.receiver.operators if each.kind is RowKind.WINDOW or each.query]
         for feed in step.feeds if operators else ():
             known = self._taken(step, feed) if self._are_known([feed]) else None
-            if known is None or (pa.null() in known.types and self._has_functions_of_keys):
+            if known is None or (pa.null() in known.types and _make_keys(self._steps)):
                 continue
             for operator in operators:
                 try:
                     call_on_batch(operator, no_rows(known))
                 except ExecutorError as error:
                     raise ConfigError(_without_place(error), step.at(step.word)) from None
-
-    @property
-    def _has_functions_of_keys(self) -> bool:
-        """Whether null may stand for the type of keys that a function makes, which later steps take."""
-        return any(feed.keying.function is not None for step in self._steps for feed in step.feeds)
 
     def _check_feed(self, step: Step, feed: StepInput, known: pa.Schema) -> None:
         if step.config.agg is not None and step.config.value is None and feed.keying.mapper is None:
@@ -234,6 +239,11 @@ class Columns:
             require_one_key(keys)
         except ConfigError as error:
             raise ConfigError(error.message, step.at(_written_as("key", step, step.feeds[-1]))) from None
+
+
+def _make_keys(steps: Iterable[Step]) -> bool:
+    """Whether null may stand for the type of keys that a function makes, which later steps take."""
+    return any(feed.keying.function is not None for step in steps for feed in step.feeds)
 
 
 def _without_place(error: ExecutorError) -> str:

@@ -117,6 +117,7 @@ class Compilation:
             keeps_rows=bool(step.outputs),
             letters=self._letters,
             deaths=deaths,
+            empty=self.columns.of_no_records(step.name),
             publishes=step.publishes,
         )
 

@@ -234,6 +234,37 @@ def test_columns_and_types_are_known_before_there_are_rows() -> None:
     assert str(kinds["one"]).split() == ["best:", "double"]
 
 
+NOBODY = {
+    **dict.fromkeys(("n", "count", "nulls", "buyers", "about"), 0),
+    **dict.fromkeys(("total", "mean", "best", "spread", "last", "late", "middle", "share"), None),
+    **{"any": False, "all": True, "every": [], "most": [], "often": []},
+}
+
+
+def test_all_rows_of_an_empty_input_have_one_row_of_aggregates_and_its_keys_none() -> None:
+    made = Flow("orders")
+    nobody = made.read(ORDERS.clear(), name="orders", time={"column": "at", "unit": "s"})
+    aggregates = {
+        **{"n": pl.len(), "count": CENTS.count(), "nulls": CENTS.null_count(), "buyers": CUSTOMER.n_unique()},
+        **{"about": CUSTOMER.approx_n_unique(), "total": CENTS.sum(), "mean": CENTS.mean(), "best": EUROS.max()},
+        **{"spread": EUROS.std(), "last": CUSTOMER.max_by("at"), "late": CENTS.sort_by("at").last()},
+        **{"middle": CENTS.median(), "share": CENTS.sum() / pl.len(), "any": (CENTS > 3).any()},
+        **{"all": (CENTS > 3).all(), "every": CENTS.implode(), "most": CENTS.top_k(2), "often": CUSTOMER.mode()},
+    }
+    whole = nobody.key_by(None).agg(**aggregates, name="whole")
+    after = whole.with_columns(more="n + 1").select("more")
+    nobody.filter("cents > 5").key_by(None).agg(n="count(*)", parallelism=3, name="texts")
+    nobody.key_by("country").agg(n=pl.len(), name="by_country")
+    nobody.window(tumbling("1m")).key_by(None).agg(n=pl.len(), name="by_minute")
+    nobody.key_by(None).reduce("count", name="reduced")
+    found = made.run(backend=LocalBackend())
+    assert whole.head().to_pylist() == [NOBODY] == whole.run(backend=LocalBackend()).table().to_pylist()
+    assert found.table(after.step).to_pylist() == [{"more": 1}], "steps after it have the row, too"
+    assert found.table("texts").to_pylist() == [{"n": 0}]
+    for name in ("by_country", "by_minute", "reduced"):
+        assert found.table(name).num_rows == 0
+
+
 def test_aggregates_of_columns_whose_types_are_known_only_from_files_are_not_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"paid": [True, False, True], "who": ["a", "bc", "a"]}), tmp_path / "in.parquet")
     made = Flow("orders")

@@ -6,14 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from dpa._util.inference import no_rows
 from dpa._util.outages import HERE
 from dpa.errors import DpaError
 from dpa.execution.failures import USER_ERRORS, executor_error
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.publishing import Publishes
 from dpa.execution.reduce_task import ReduceTask
-from dpa.execution.rows import plain
 from dpa.sinks.sink import Sink
 
 
@@ -41,13 +39,11 @@ class Delivery:
 
     Attributes:
         sinks: of the outputs of the stage, in the order of their numbers; None: nothing goes there.
-        empty: the columns of a result without rows, where they are known.
         counted: whether tasks also give back the number of records of every key.
         publishes: what they publish by epoch, each at its number; None: nothing before the end.
     """
 
     sinks: tuple[Sink | None, ...] = ()
-    empty: pa.Schema | None = None
     counted: bool = False
     publishes: tuple[Publishes | None, ...] = ()
 
@@ -66,14 +62,11 @@ class Delivery:
         self, task: ReduceTask, index: int, schema: pa.Schema | None, *, is_first: bool, epoch: int = 1
     ) -> TaskOutput:
         """Bring a task's share into the schema of all shares and stage it, or the part of it that the last epoch
-        publishes. If `schema` is None, all shares are empty, and the first task stages the columns. Raises
+        publishes. If `schema` is None, all shares are empty, and the first task stages what no record gives. Raises
         ExecutorError if the share does not fit the schema, or the sink failed; JobFailedError if the share cannot be
         written."""
         stands_for_all = schema is None and is_first
-        empty = (
-            plain(pa.Table.from_batches([no_rows(self.empty)])) if stands_for_all and self.empty is not None else None
-        )
-        task.conform(schema, empty)
+        task.conform(schema, is_first=is_first)
         share, staged = task.share, {}
         number_of_rows = share.table.num_rows
         for number, sink in enumerate(self.sinks):

@@ -183,7 +183,7 @@ class UserCode:
 
     def _deliver(self, schema: pa.Schema | None, is_first: bool, epoch: int) -> None:
         if self._delivery is None:
-            self.reduce_task.conform(schema)
+            self.reduce_task.conform(schema, is_first=is_first)
         else:
             self.output = self._delivery.deliver(self.reduce_task, self._index, schema, is_first=is_first, epoch=epoch)
 

@@ -73,7 +73,7 @@ def joined(tasks: list[ReduceTask], table: RoutingTable, seen: Sequence[RoutingT
             tasks[owner].merge([part])
     schema = agreed([task.finish() for task in tasks])
     for task in tasks:
-        task.conform(schema, pa.table({}))
+        task.conform(schema)
     return pa.concat_tables([task.share.table for task in tasks])
 
 
@@ -97,7 +97,7 @@ def test_a_join_is_that_of_sql_wherever_its_rows_were_and_went(
     ]
     order = data.draw(st.permutations(blocks))
     routing = [data.draw(tables(version=number, reducers=3)) for number in range(1, 3)]
-    tasks = [reduce_task(options, options.key, index) for index in range(3)]
+    tasks = [reduce_task(options, options.key, index, empty=pa.table({})) for index in range(3)]
     for number, some in enumerate(chunks(order, [len(order) // 2])):
         for block in some:
             tasks[data.draw(st.integers(0, 2))].process(block)

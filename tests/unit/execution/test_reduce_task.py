@@ -96,9 +96,11 @@ def test_the_share_is_emitted_as_rows_and_counted_by_any_table() -> None:
     emission = Emission((edge("key", reducer=Sum()),))
     [step] = emission.steps(task.rows(), lambda: 0.0)
     assert dict(records_of(step.blocks[0][1])) == {"a": 4, "b": 2}
-    empty, columns = reduce_task(Sum()), pa.table({"key": pa.nulls(0, pa.string()), "value": pa.nulls(0, pa.int64())})
-    empty.conform(agreed([empty.finish()]), columns)
-    assert empty.share.table == columns
+    columns = pa.table({"key": pa.nulls(0, pa.string()), "value": pa.nulls(0, pa.int64())})
+    for is_first in (True, False):
+        empty = reduce_task(Sum(), empty=columns)
+        empty.conform(agreed([empty.finish()]), is_first=is_first)
+        assert empty.share.table.equals(columns) == is_first, "of all shares, one has what no record gives"
 
 
 class Twice(RowsReducer):
