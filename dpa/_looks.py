@@ -117,7 +117,8 @@ class Looks:
 
     def head(self, rows: int = 10, *, first: int = FIRST_ROWS) -> pa.Table:
         """The first rows as an Arrow table: `orders.head(3)`. Arguments and errors are those of `show`."""
-        return self._looking().head(rows, first).rows.slice(0, rows)
+        found = self._looking().head(rows, first).rows
+        return found.slice(0, min(rows, found.num_rows))  # without columns, Arrow would believe `rows`
 
     def count(self, *, whole: bool = False) -> int:
         """How many rows there are: `orders.count()`. Nothing is read if each row gives one and the inputs know their
