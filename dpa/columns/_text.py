@@ -37,6 +37,9 @@ def expression_of(text: str) -> pl.Expr | Sql:
         check_rowwise(made)
     except ConfigError as error:
         raise ConfigError(f"{error.message}\n    {text}") from None
+    if str(made) != str(made.meta.undo_aliases()) and _ALIAS.fullmatch(text) is None:
+        mend = 'name a column by `AS`, and write a column whose name is no word as "two words"'
+        raise ConfigError(f"`{text}` is {made}: {mend}")
     if not typed:
         return made
     alias = _ALIAS.fullmatch(text)

@@ -6,6 +6,7 @@ one. Where there is none, values travel as their bytes, on which no expression w
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from typing import Any, TypeVar
 
 import polars as pl
 import pyarrow as pa
@@ -20,6 +21,8 @@ _DIGITS = 38  # the most digits of a decimal of polars
 _MEND = "leave it out, or make another type of it in a step on batches"
 
 _SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+
+FrameT = TypeVar("FrameT", pl.DataFrame, pl.LazyFrame)
 
 _OLDEST = pl.CompatLevel.oldest()  # without views, which many functions of Arrow lack
 
@@ -54,8 +57,28 @@ def to_frame(rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
         elif carrier != field.type or "fixed_size_list" in str(carrier):
             chunks = [_carried(chunk, carrier) for chunk in table.column(position).chunks]
             table = table.set_column(position, field.name, pa.chunked_array(chunks, carrier))
-    frame = pl.DataFrame(table)
+    frame = unordered(pl.DataFrame(table))
     return frame.with_columns(opaque) if opaque else frame
+
+
+def unordered(frame: FrameT) -> FrameT:
+    """With categories for enums: tasks send texts, so what an enum's order says would change from step to step."""
+    kinds = frame.collect_schema()
+    changed: dict[Any, Any] = {name: other for name, kind in kinds.items() if (other := _unordered(kind)) != kind}
+    return frame.cast(changed) if changed else frame
+
+
+def _unordered(kind: Any) -> Any:
+    match kind:
+        case pl.Enum():
+            return pl.Categorical()
+        case pl.List(inner=inner):
+            return pl.List(_unordered(inner))
+        case pl.Array(inner=inner, size=size):
+            return pl.Array(_unordered(inner), size)
+        case pl.Struct(fields=fields):
+            return pl.Struct({field.name: _unordered(field.dtype) for field in fields})
+    return kind
 
 
 def to_batch(frame: pl.DataFrame, like: pa.Schema) -> pa.RecordBatch:

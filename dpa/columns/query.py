@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from dpa._util.inference import no_rows
 from dpa._util.words import suggestion
-from dpa.columns.arrow import panics_as_errors, to_batch, to_frame
+from dpa.columns.arrow import panics_as_errors, to_batch, to_frame, unordered
 from dpa.errors import TableError
 from dpa.executors import SelfNamed
 
@@ -43,6 +44,20 @@ def _quietly(function: Callable[..., Any], *args: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return function(*args, format="json")
+
+
+_DECIMAL = re.compile(r"\d\.\d")
+_COMPARES = frozenset({"Eq", "NotEq", "Lt", "LtEq", "Gt", "GtEq"})
+
+
+def _as_integers(node: dict[str, Any]) -> Any:
+    """Comparisons with decimals as such with integers, which polars refuses for texts."""
+    match node:
+        case {"Literal": {"Scalar": {"Decimal": _}}}:
+            return {"Literal": {"Dyn": {"Int": 0}}}
+        case {"Function": {"input": [left, right], "function": {"Sql": {"Binary": op}}}} if op in _COMPARES:
+            return {"BinaryExpr": {"left": left, "op": op, "right": right}}
+    return node
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +105,7 @@ class Verb:
     def passes_on(self, columns: Mapping[str, pa.Field], frame: pl.LazyFrame) -> dict[str, pa.Field]:
         """Those of `columns` that rows still have as they were, under their new names; `frame` has the rows before."""
         self._check_columns(frame)
+        self._check_expressions(frame)
         if self.word == "filter":
             return dict(columns)
         if self.word == "rename":
@@ -109,6 +125,15 @@ class Verb:
                 if old in columns:
                     kept[name] = columns[old]
         return kept
+
+    def _check_expressions(self, frame: pl.LazyFrame) -> None:
+        for name in frame.collect_schema() if self.expressions else ():
+            if name in self.text.split(", ") and not name.isidentifier():
+                raise TableError(f'`{name}` is computed, and a column has this name, which is written "{name}"')
+        if _DECIMAL.search(self.text):  # polars' SQL would compare texts with the digits of decimals
+            for each in self.expressions:
+                if isinstance(each, pl.Expr):
+                    frame.select(of_tree(tree_of(each, _as_integers))).collect()
 
     def _check_columns(self, frame: pl.LazyFrame) -> None:
         schema = frame.collect_schema() if self.columns else pl.Schema()
@@ -156,4 +181,8 @@ def _passed_on(query: Query, columns: pa.Schema) -> pa.Schema:
     for verb in query.verbs:
         kept = verb.passes_on(kept, frame)
         frame = verb.lazy(frame)
+    kinds = frame.collect_schema()
+    if (other := unordered(frame).collect_schema()) != kinds:
+        names = ", ".join(name for name in kinds if kinds[name] != other[name])
+        raise TableError(f"{names} would be an Enum, whose order tasks do not keep: cast it to pl.String")
     return pa.schema([field.with_name(name) for name, field in kept.items()])
