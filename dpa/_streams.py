@@ -28,6 +28,7 @@ _INSTEAD_OF_GROUPS = {  # as `INSTEAD`
     'agg(n="count(*)")': "count len size",
     'agg("sum(NAME)")': "sum mean avg min max first last median std var quantile n_unique nunique aggregate",
     "reduce(...)": "apply map_groups applyInPandas",
+    "agg(...)": "run show head collect filter map select with_columns",
 }
 
 
@@ -283,6 +284,9 @@ class KeyedRows:
         self.key = key
         self.value = value
 
+    def __repr__(self) -> str:
+        return f"<KeyedRows by {self.key!r} of {self.rows!r}>"
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -312,6 +316,8 @@ class KeyedRows:
 
             from dpa.columns.aggregation import aggregation_of
 
+            if isinstance(name, pl.Expr):
+                named, name = {"name": name, **named}, None
             options = {key: each for key, each in named.items() if key in OF_KEYED and not isinstance(each, pl.Expr)}
             by_name = {key: each for key, each in named.items() if key not in options}
             made = aggregation_of(_one_by_one(aggregates), by_name)

@@ -22,6 +22,7 @@ from dpa._streams import KeyedRows, Stream
 from dpa.config.inputs import FORMATS
 from dpa.errors import ConfigError, traced_from_caller
 from dpa.job import Job, Runnable
+from dpa.sources.formats import format_of
 from dpa.spark import as_table
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from dpa.driver.spec import JobSpec
 
 __all__ = ["Flow", "KeyedRows", "Stream"]
+
+_OF_READERS = {"sep": "sep", "separator": "sep", "delimiter": "sep", "header": "header", "has_header": "header"}
+"""Keywords of other readers of CSV, and the options that they are here."""
 
 
 @traced_from_caller
@@ -56,8 +60,8 @@ class Flow(WrittenFlow, Runnable):
         """Read an input: `shop.read([{"item": "tea"}], name="orders")`.
 
         Args:
-            input: a path or glob, as text or `Path`; an Arrow table, a list of records, a pandas, polars or Spark
-                DataFrame; or an `input` section of a job file as a mapping.
+            input: a path or glob, as text or `Path`, or a list of them; an Arrow table, a list of records, a pandas,
+                polars or Spark DataFrame; or an `input` section of a job file as a mapping.
             name: of the step, by default `read`; also of its view in reference queries.
             time: the column that says when each row happened, for windows, or the section `time` of an `input`.
             keywords: `parallelism`, `sample`; `schema`, the columns and types of an input in memory, or of CSV and JSON
@@ -65,10 +69,14 @@ class Flow(WrittenFlow, Runnable):
                 `options` or `recursive`.
         """
         options: dict[str, Any] = {**keywords}
-        if isinstance(input, str | PathLike):
+        for word in _OF_READERS.keys() & options.keys():
+            right = {_OF_READERS[word]: options[word]}
+            raise ConfigError(f"`{word}` is an option of the format: read(..., options={right})")
+        if isinstance(input, str | PathLike) or _are_paths(input):
             of_files = {key: options.pop(key) for key in ("format", *FORMATS["csv"].keys) if key in options}
             of_files |= {"columns": options.pop("schema")} if "schema" in options else {}
-            input = {"path": fspath(input), **of_files}
+            path = [*map(fspath, input)] if isinstance(input, list | tuple) else fspath(input)
+            input = {"path": path, **of_files}
         is_section = isinstance(input, Mapping)
         if is_section and not {"format", "path"} & {*input}:
             wanted = "{'path': 'orders/*.parquet'}, or a table such as pyarrow.table(...)"
@@ -99,3 +107,9 @@ class Flow(WrittenFlow, Runnable):
 
     def _repr_html_(self) -> str:
         return picture(self._stages)
+
+
+def _are_paths(given: Any) -> bool:
+    """Whether a list is of files, and not of records."""
+    paths = isinstance(given, list | tuple) and all(isinstance(each, str | PathLike) for each in given)
+    return paths and bool(given) and all(isinstance(each, PathLike) or format_of(each) for each in given)

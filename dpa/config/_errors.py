@@ -24,8 +24,9 @@ _NO_MAPPING = {"model_type", "model_attributes_type", "dataclass_type", "dict_ty
 """Problems that pydantic words with the names of our classes, or as Python would."""
 
 _OF_STAGE = {name: variants.by for name, variants in VARIANTS.items()}
-_OF_JOB = {"mapper": "use", "reducer": "use", "output": "path", **_OF_STAGE}
-_OF_STEP = {**dict.fromkeys(("map", "flat_map", "filter", "reduce", "process"), "use"), "write": "path", **_OF_STAGE}
+_OF_JOB = {"mapper": "use", "reducer": "use", "input": "path", "output": "path", **_OF_STAGE}
+_OF_STEP = {**dict.fromkeys(("map", "flat_map", "filter", "reduce", "process"), "use"), **_OF_STAGE}
+_OF_STEP |= dict.fromkeys(("read", "write"), "path")
 
 
 def short_for(path: Sequence[str | int]) -> str | None:

@@ -11,7 +11,7 @@ from dpa.balance.options import AdaptiveOptions
 from dpa.config._section import Faults, MaxErrors, OneOf, Section, SparkText, in_json
 from dpa.config._sinks import Output, OutputConfig, Outputs
 from dpa.config._stage import Balance, Executor, Grouping, JobResourcesConfig, KeyColumns, Reducing, StageConfig, Tasks
-from dpa.config.inputs import InputConfig
+from dpa.config.inputs import Input
 from dpa.config.stages import StepConfig, StepName
 from dpa.config.variants import Plain, with_strategy
 from dpa.placement.allocators import ALLOCATORS
@@ -193,7 +193,7 @@ class _AnyJob(Section):
 class _MapReduce(Section):
     """The keys of a job of one mapper and one reducer, beside those that a step has too."""
 
-    input: InputConfig | None = None
+    input: Input | None = None
     """Where the records come from; required without `stages`, unless a job in Python passes a table."""
     mapper: Executor | None = None
     """Makes (key, value) pairs from records; null: `key` and `value` name input columns."""

@@ -1,5 +1,6 @@
 """The sections of a job file that say where rows go, and what they are checked against."""
 
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, TypeAlias
 
 from annotated_types import Gt, Len
@@ -19,6 +20,8 @@ from dpa.execution.publishing import Publishes
 from dpa.sinks.encodings import COMPRESSED
 from dpa.sinks.formats import FORMATS
 from dpa.sources.formats import format_of
+
+_NOT_WRITTEN = frozenset({".arrow", ".avro", ".feather", ".ipc", ".orc", ".tsv", ".txt", ".xlsx", ".xml"})
 
 
 class PublishConfig(Section):
@@ -106,6 +109,9 @@ class OutputConfig(Section):
         no_table = f"`append` is for tables: set `format` to {tables}, or `mode` to `overwrite`"
         yield self.mode == "append" and "append" not in form.modes, no_table
         yield self.mode not in form.modes, f"nothing in {form.noun} is replaced: set `mode` to `append`"
+        ending = PurePosixPath(self.path or "").suffix
+        not_written = f"no {ending} is written: give `format`, or a path that ends in .parquet, .csv or .jsonl"
+        yield "format" not in self.model_fields_set and ending in _NOT_WRITTEN, not_written
         yield self.format != "parquet" and self.path is None, f"`format: {self.format}` needs a `path`"
         nowhere = "`publish` needs a place: give a `path`, or a sink or a function in `use`"
         yield published and self.path is None and self.use is None, nowhere

@@ -6,7 +6,7 @@ import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from annotated_types import Gt
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from dpa._util.declared import schema_named
 from dpa._util.durations import Duration
 from dpa._util.words import alternatives
-from dpa.config._section import Faults, OneOf, Schema, Section, SparkText
+from dpa.config._section import Faults, OneOf, Schema, Section, SparkText, text_for
 from dpa.config.variants import Plain
 from dpa.errors import TableError
 from dpa.sources.columns import of_json
@@ -230,7 +230,7 @@ class InputConfig(Section):
     seed: int | None = None
     """Seed of the generator; null: the job's."""
     rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Generated rows that all mappers together read in a second; null: as many as they can."""
+    """Generated rows that all mappers together read in a second, more after a delay; null: as many as they can."""
     kafka: KafkaConfig | None = None
     """Topics of `format: kafka`."""
     stream: StreamConfig | None = None
@@ -357,6 +357,10 @@ class InputConfig(Section):
         for unknown in sorted(self.options.keys() - (_WATCHED_OPTIONS if self.format == "csv" else ())):
             yield True, f"what is watched is not read by Spark, and knows no option {unknown!r} of it"
         yield len(self.options.get("sep", ",").encode()) != 1, "`sep` of watched CSV is one character of ASCII"
+
+
+Input: TypeAlias = Annotated[InputConfig, text_for("path", InputConfig)]
+"""A text is the path."""
 
 
 def _of_format(form: Any, options: Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from dpa.config._stage import (
     Tasks,
     as_key,
 )
-from dpa.config.inputs import InputConfig
+from dpa.config.inputs import Input
 from dpa.config.variants import BALANCE, VARIANTS, Plain, with_strategy
 from dpa.routing.keys import KeyName
 from dpa.tolerance import OnError
@@ -193,7 +193,7 @@ class _Operation(Section):
     """The step, or several with the same columns and types, whose rows it takes; required unless the step reads."""
     allow_missing_columns: bool = False
     """With several steps in `from`: whether one may lack columns that another has; these are null."""
-    read: InputConfig | None = None
+    read: Input | None = None
     """Read an input, with the keys of the job's `input`."""
     map: Executor | None = None
     """Make a row of each row, by a function of a record or a `batch_mapper`."""

@@ -6,6 +6,7 @@ import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -15,6 +16,9 @@ from dpa.result._stage import OutputReport
 from dpa.result.run_content import TELLING, ended, stages, summary
 from dpa.result.text import Fact
 from dpa.sinks.sink import Sink
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def when_written(output: OutputReport) -> tuple[int, ...] | None:
@@ -91,6 +95,12 @@ class Result:
         if self._written.get(name) not in (None, when_written(output)):
             raise TableError(gone)
         return table
+
+    def polars(self, stage: str | None = None) -> pl.DataFrame:
+        """What `table` returns as a DataFrame of polars."""
+        import polars
+
+        return polars.DataFrame(self.table(stage))
 
     def check(self) -> Result:
         """Return self if the job ended well.

@@ -54,7 +54,8 @@ class Until:
     seconds: Annotated[Duration, Gt(0)] | None = None
     """Close after this much time of the stream, in seconds; null: no limit."""
     records: Annotated[int, Ge(1)] | None = None
-    """Close once at least this many rows have been read from all inputs together; null: no limit."""
+    """Close once at least this many rows have been read from all inputs together; what tasks have been given by then is
+    still read. Null: no limit."""
     idle: Annotated[Duration, Gt(0)] | None = None
     """Close once everything is read and nothing has come for this many seconds; null: never."""
 

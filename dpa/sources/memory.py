@@ -63,6 +63,7 @@ def columns_of(table: pa.Table) -> pa.Schema | None:
 
 
 def _converted(data: Any) -> pa.Table:
+    data = data.collect() if type(data).__name__ == "LazyFrame" else data
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):

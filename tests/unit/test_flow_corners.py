@@ -4,6 +4,7 @@ values too, and types that Arrow holds but does not compute with."""
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -161,3 +162,74 @@ def test_a_function_of_other_arguments_is_refused(flow: Flow, add: Any, message:
     add(flow.read(NUMBERS))
     with pytest.raises(ConfigError, match=message):
         flow.check()
+
+
+@pytest.mark.parametrize("is_file", [False, True], ids=["in memory", "in a file"])
+def test_enums_are_texts_in_every_step_as_tasks_do_not_keep_their_order(is_file: bool, tmp_path: Path) -> None:
+    size = pl.Enum(["S", "M", "L"])
+    sizes = pl.DataFrame(
+        {"id": [1, 2, 3], "size": ["S", "M", "L"], "in": [{"size": "S"}, {"size": "M"}, {"size": "L"}]},
+        schema_overrides={"size": size, "in": pl.Struct({"size": size})},
+    )
+    sizes.write_parquet(tmp_path / "sizes.parquet")
+    rows = Flow().read(tmp_path / "sizes.parquet" if is_file else sizes)
+    greater = [pl.col("size") > "M", pl.col("in").struct.field("size") > "M"]
+    for step in (rows, rows.map(lambda row: row), rows.union(parallelism=2), rows.join(rows.select("id"), on="id")):
+        for condition in greater:
+            found = step.filter(condition)
+            assert found.head()["id"].to_pylist() == [1] == found.run(backend=LocalBackend()).table()["id"].to_pylist()
+    assert rows.key_by(None).agg(pl.col("size").max()).run(backend=LocalBackend()).table().to_pylist() == [
+        {"size": "S"}
+    ]
+    with pytest.raises(ConfigError, match=r"size would be an Enum, whose order tasks do not keep: cast it"):
+        rows.with_columns(size=pl.col("id").cast(pl.String).cast(size)).run(backend=LocalBackend())
+
+
+PRICES = pl.DataFrame(
+    {"unit": [1, 2], "unit price": [99, 98], "a": [5, 6], "b": [1, 1], "a-b": [7, 8], "text": ["10.0", "x"]}
+)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda rows: rows.select("unit price"),
+            r"`unit price` is .*: name a column by `AS`, and write a column whose",
+        ),
+        (
+            lambda rows: rows.select("a-b").schema,
+            r'`a-b` is computed, and a column has this name, which is written "a-b"',
+        ),
+        (lambda rows: rows.filter("text > 9.7").schema, "cannot compare string with numeric type"),
+        (lambda rows: rows.filter("a > 1 and text between 1.5 and 2.5").schema, "cannot compare string with numeric"),
+        (lambda rows: rows.key_by("a").agg(pl.col("a", "b").sum()), "stands for several columns: write an aggregate"),
+        (lambda rows: rows.flow.read("x.csv", separator=";"), r"`separator` is an option .*options=\{'sep': ';'\}\)"),
+    ],
+)
+def test_what_would_mean_something_else_than_its_user_thinks_is_refused(build: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build(Flow().read(PRICES))
+
+
+def test_names_in_quotes_and_numbers_beside_numbers_are_what_they_are() -> None:
+    rows = Flow().read(PRICES)
+    assert rows.select('"unit price"', '"a-b"', "a - b AS c").head(1).to_pylist() == [
+        {"unit price": 99, "a-b": 7, "c": 4}
+    ]
+    assert rows.filter("a > 5.5 and text > '9.7'").count() == 1
+    assert rows.with_columns(x="not (a = 5)").select("x").head()["x"].to_pylist() == [False, True]
+
+
+def test_what_is_read_may_be_a_list_of_files_or_lazy_and_a_result_is_a_frame(tmp_path: Path) -> None:
+    for number in range(2):
+        PRICES.write_parquet(tmp_path / f"{number}.parquet")
+    files = sorted(tmp_path.iterdir())
+    for given in (files, [*map(str, files)], pl.concat([PRICES, PRICES]).lazy()):
+        assert Flow().read(given).count() == 4
+    assert Flow().read(["to", "be"]).head().to_pylist() == [{"value": "to"}, {"value": "be"}], "texts are records"
+    by_unit = Flow().read(PRICES).key_by("unit")
+    assert by_unit.agg(name=pl.len()).run(backend=LocalBackend()).polars().columns == ["unit", "name"]
+    assert repr(by_unit).startswith("<KeyedRows by 'unit' of <Stream 'read'")
+    with pytest.raises(AttributeError, match=r"rows by key have no 'run': write `agg\(\.\.\.\)`"):
+        by_unit.run()  # type: ignore[attr-defined]

@@ -308,6 +308,7 @@ ERRORS = [
     ("stages:\n  c:\n    group_by: k", "job.yaml:3: stages.c.group_by: unknown key; write `key_by` and `agg`"),
     ("stages: {c: {where: a > 1}}", "job.yaml:1: stages.c.where: unknown key; write `filter`"),
     ("stages: {c: {join: {with: b, on: k}}}", "job.yaml:1: stages.c.join.on: unknown key; write `key_by`"),
+    ("input: 5", "job.yaml:1: input: Input should be a text or a mapping of keys (allow_missing_columns, args,"),
     ("python_path: [${env.PW}]", "within {} and [] a placeholder stands between quotes: '${env.NAME}'"),
 ]
 

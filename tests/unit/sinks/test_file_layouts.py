@@ -256,7 +256,7 @@ def test_a_later_job_reads_of_partitions_what_the_manifest_names(tmp_path: Path)
         ("x.jsonl.zst", FileLayout(JSON, "zstd")),
         ("x.ndjson", FileLayout(JSON)),
         ("x.parquet", FileLayout(PARQUET)),
-        ("x.txt", FileLayout(PARQUET)),
+        ("x.1", FileLayout(PARQUET)),
     ],
 )
 def test_the_ending_of_a_path_says_the_format_unless_it_is_given(path: str, layout: FileLayout, tmp_path: Path) -> None:
@@ -274,6 +274,7 @@ def test_the_ending_of_a_path_says_the_format_unless_it_is_given(path: str, layo
         ({"format": ["csv"]}, "output.format"),
         ({"compresion": "gzip"}, "compresion.*did you mean 'compression'"),
         ({"compression": "gzp"}, "output.compression"),
+        ({"path": "x.tsv"}, r"no \.tsv is written: give `format`, or a path that ends in \.parquet, \.csv or \.jsonl"),
         (
             {"compression": "snappy", "format": "csv"},
             "files of csv are not compressed with `snappy`: it is `none`, `gzip` or `zstd`",
