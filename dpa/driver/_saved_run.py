@@ -40,6 +40,9 @@ _FREE = {  # keys of a step that may be others when a job is resumed
     *("reference", "resources"),
 }
 
+_OF_JOB = {"seed": "seed", "tolerated": "on_error"}
+"""What of a step is a key of the job."""
+
 _STAGED = "dpa-kept-"  # how the directories begin in which staged input is kept where checkpoints are in object storage
 
 
@@ -231,7 +234,7 @@ class SavedRun:
                     inner, *values = _difference(before.get(key), here.get(key))
                     was, is_ = (shortened(json.dumps(value)) for value in values)
                     changed = f"is {is_}, and was {was} when the checkpoint was made"
-                    at = ".".join((key if key == "seed" else step.at(key), *inner))
+                    at = ".".join((_OF_JOB.get(key) or step.at(key), *inner))
                     raise file.error(at, f"{changed}; a job is resumed with what it had (docs/recovery.md)")
 
 
@@ -246,6 +249,7 @@ def _about_step(spec: JobSpec, step: Step) -> Iterator[tuple[str, Any]]:
     yield from step.config.model_dump(by_alias=True, exclude=_FREE).items()
     if step.is_source:
         yield "seed", spec.config.seed
+        yield "tolerated", spec.config.on_error  # positions in an open input have the numbers of splits then
     elif spec.config.mapper is not None:
         yield "mapper", spec.config.mapper.model_dump()
     paced = step.config.read is not None and step.config.read.rate is not None

@@ -38,7 +38,7 @@ from dpa.sinks._layout import (
     with_epochs,
 )
 from dpa.sinks._replacement import part_name, shown
-from dpa.sinks.sink import Target, together
+from dpa.sinks.sink import Newest, Target, together
 from dpa.sources.manifest import MANIFEST, ResultManifest
 from dpa.storage import Files, Purpose, files_at
 
@@ -102,6 +102,14 @@ class ResultFiles(FileSink):
         # If it continues, a checkpoint may name files that were staged and not committed yet.
         if not goes_on:
             self._files.delete(name for name in self._parts() if name not in _named(found))
+
+    def newest(self) -> Newest | None:
+        """As of `Sink`. TableError if another job has begun there since: it has removed what this one staged."""
+        found = self._there()
+        if self._is_log and found is not None and found.files is not None and found.claimed_by not in ("", self.job):
+            lost = "another job has written there since, so rows of this one are missing"
+            raise TableError(f"{self.place}: {lost}: begin a new job")
+        return super().newest()
 
     def _hold(self) -> None:
         try:
@@ -317,11 +325,11 @@ class ResultFiles(FileSink):
             holds = f"{self.place} holds {shown(strangers)}, no file of a result"
             what = "prefix" if self._in_storage else "directory"
             raise TableError(f"{holds}; a job replaces the result of another and nothing else: name another {what}")
-        is_result = found is not None and found.files is not None and found.job != self.job
-        if self._mode == "error" and is_result:
-            raise TableError(
-                f"{self.place} is not empty: set {self._section}.mode to `overwrite`; or name another prefix"
-            )
+        if self._mode == "error" and found is not None and found.files is not None and found.job != self.job:
+            is_open = found.publishes and not (found.life or found.is_last)  # its epochs go with checkpoints
+            mend = "the job that writes there has not ended: resume it; or " if is_open else ""
+            mend += f"set {self._section}.mode to `overwrite`; or name another prefix"
+            raise TableError(f"{self.place} is not empty: {mend}")
 
 
 def manifest_at(objects: Files) -> tuple[ResultManifest | None, str | None]:

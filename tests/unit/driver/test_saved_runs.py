@@ -110,6 +110,7 @@ def test_it_may_have_other_tasks_another_grouping_and_another_balance_and_fail_a
         ({"key": "value"}, 'key: is "value", and was "word"'),
         ({"balance": {"hash_seed": 7}}, "balance.hash_seed: is 7, and was 0"),
         ({"seed": 7}, "seed: is 7, and was 0"),
+        ({"on_error": "skip"}, 'on_error: is "skip", and was "fail"'),
         (
             {"input": {"format": "generated", "use": "builtins:dict", "rows": 9}},
             'input.format: is "generated", and was "parquet"',

@@ -227,3 +227,15 @@ def test_records_of_a_topic_stay(kafka: str) -> None:
     assert job.known().newest() == Newest(5, newest.line, is_last=True)
     with pytest.raises(TableError, match=r"what was published at t\w+ at .* cannot be taken back"):
         job.known().take_back(3, is_trial=True)
+
+
+def test_a_job_whose_place_another_one_has_taken_since_is_not_resumed_there(tmp_path: Path) -> None:
+    place = place_of("directory", tmp_path)
+    job = place.job(saved=True)
+    job.publish(1, 1, 10)
+    job.sink.abort()
+    assert job.known().newest() == Newest(1, LINE[:1])
+    other = place.job(saved=True, mode="overwrite")
+    other.sink.abort()
+    with pytest.raises(TableError, match="another job has written there since, so rows of this one are missing"):
+        job.known().newest()
