@@ -119,14 +119,14 @@ def cancel(
     stage: Annotated[str | None, typer.Argument(metavar="[STAGE]", help="The stage; without it, the job.")] = None,
 ) -> None:
     """Cancel the changes of a stage that wait, or whose new tasks are not up yet; without STAGE, the whole job: it ends
-    with status 130, and publishes nothing."""
+    with status 130, and publishes nothing more."""
     _through(context, run, lambda job: job.cancel(stage))
 
 
 @app.command()
 def stop(context: typer.Context, run: Run) -> None:
     """End the whole job after a last checkpoint, with which `dpa run --resume` continues; at once if it makes none. It
-    ends with status 130, and publishes nothing."""
+    ends with status 130, and publishes nothing more."""
     _through(context, run, lambda job: job.stop())
 
 

@@ -97,7 +97,7 @@ class JobFailedError(DpaError):
 
 
 class JobCancelledError(DpaError):
-    """The job was cancelled by `dpa control cancel`, or `RunningJob.cancel`: nothing is published."""
+    """The job was cancelled by `dpa control cancel`, or `RunningJob.cancel`: nothing more is published."""
 
     exit_status = 130
 

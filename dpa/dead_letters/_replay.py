@@ -203,7 +203,8 @@ class _Result:
             raise ConfigError(f"{key}: a replay changes results that are files in a directory, and this is none")
         path = Path(output.path)
         if not (path / "_job.yaml").exists():
-            raise ConfigError(f"{key}.path: {path} holds no result of a job")
+            mend = "; a replay adds to no result that is published by epoch" if output.publish else ""
+            raise ConfigError(f"{key}.path: {path} holds no result of a job{mend}")
         return cls(step, path, output, digest)
 
     @property

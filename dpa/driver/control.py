@@ -130,12 +130,12 @@ class RunningJob:
 
     def cancel(self, stage: str | None = None) -> str:
         """Make no change of a stage's tasks that waits, or whose new tasks are not up yet; without a stage, end the
-        whole job, which publishes nothing."""
+        whole job, which publishes nothing more."""
         return self._ask("cancel", **({} if stage is None else {"stage": stage}))
 
     def stop(self) -> str:
-        """End the whole job after a last checkpoint, so that it can be resumed; at once if it makes none. Nothing is
-        published. If no checkpoint can be made or written now, the job continues."""
+        """End the whole job after a last checkpoint, so that it can be resumed; at once if it makes none. Nothing
+        more is published. If no checkpoint can be made or written now, the job continues."""
         return self._ask("stop")
 
     def finish(self) -> str:

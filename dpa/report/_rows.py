@@ -14,8 +14,8 @@ _MAX_COLUMNS = 20
 
 
 def first_rows(found: pa.Table, title: str, *, rows: int, width: float = math.inf, has_types: bool = False) -> Table:
-    """The first rows, and those of the first columns that can be read in so many characters, headed by `title` and how
-    many columns are left out; `has_types`: the types of the columns are the first row, and floats have six digits."""
+    """The first rows, and those of the first columns that can be read in `width` characters, headed by `title` and the
+    number of columns that are left out; `has_types`: the first row has their types, and floats have ten digits."""
     names = found.column_names[:_MAX_COLUMNS]
     texts = [[*_words(name, found.column(place).slice(0, rows), has_types)] for place, name in enumerate(names)]
     ends = accumulate(2 + min(max(map(len, words)), _READABLE) for words in texts)
@@ -36,4 +36,4 @@ def _words(name: str, column: pa.ChunkedArray, has_types: bool) -> Iterator[str]
         column = column.cast(pa.string())  # Python's times have no nanoseconds
     for value in column.to_pylist():
         is_rounded = has_types and pa.types.is_floating(kind) and value is not None
-        yield f"{value:.6g}" if is_rounded else key_text(value, _MAX_CELL)
+        yield f"{value:.10g}" if is_rounded else key_text(value, _MAX_CELL)

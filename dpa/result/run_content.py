@@ -132,7 +132,7 @@ def summary(report: Report) -> Iterator[Fact]:
 def _results(report: Report, stage: StageReport) -> Iterator[Fact]:
     name = f"{one_line(stage.name, 40)}: " if report.is_graph else ""
     for output in filter(None, (stage.output, *stage.more_outputs)):
-        for fact in stage_content.result(output, report.status):
+        for fact in stage_content.result(stage, output, report.status):
             yield fact._replace(value=f"{name}{fact.value}")
 
 

@@ -78,7 +78,7 @@ def facts(stage: StageReport, status: str) -> Iterator[Fact]:
         reached = "" if stage.event_time.watermark is None else f"event time {instant(stage.event_time.watermark)}"
         yield Fact("windows", f"closed up to {instant(stage.event_time.closed)}", reached)
     for output in filter(None, (stage.output, *stage.more_outputs)):
-        yield from result(output, status)
+        yield from result(stage, output, status)
     if stage.reference.checked:
         yield compared(stage.reference)
 
@@ -107,7 +107,7 @@ def _latency(name: str, found: LatencyReport | None, what: str) -> Iterator[Fact
         yield Fact(name, latency(found.p99), f"{', '.join(parts)}; {what}")
 
 
-def result(output: OutputReport, status: str) -> Iterator[Fact]:
+def result(stage: StageReport, output: OutputReport, status: str) -> Iterator[Fact]:
     if status != "failed":
         place = output.path or output.unpublished
         where = "in memory" if place is None else one_line(place)
@@ -115,7 +115,10 @@ def result(output: OutputReport, status: str) -> Iterator[Fact]:
         rows = plural(output.rows, "row") + ", not published yet" * (output.unpublished is not None)
         yield Fact("result", rows, where)
     elif output.unpublished is not None:
-        yield Fact("result", "nothing was published", f"{one_line(output.unpublished)} is as it was")
+        epochs = 0 if stage.aggregation is None else stage.aggregation.epochs
+        there = f"has {plural(epochs, 'epoch')}" if epochs else "is as it was"
+        what = "its end was not published" if epochs else "nothing was published"
+        yield Fact("result", what, f"{one_line(output.unpublished)} {there}")
 
 
 def _tasks(stage: StageReport) -> Table:

@@ -158,7 +158,7 @@ class Launched:
         polled: Polled = self._asked(self.coordinator.poll.remote(seconds))
         self._processes |= polled.processes
         if polled.is_cancelled and (polled.error is None or polled.death is not None):
-            raise JobCancelledError("cancelled by a request to the running job; nothing was published")
+            raise JobCancelledError("cancelled by a request to the running job; nothing more was published")
         return polled
 
     def outcome(self) -> RunOutcome:

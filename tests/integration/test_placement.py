@@ -257,7 +257,7 @@ def test_who_reaches_the_cluster_can_ask_a_job_on_it_as_by_files_on_one_machine(
         "scale other reducer 2": f"1: error: no job named 'other' runs on {address}; running jobs: asked-",
         "cancel asked reducer": "1: error: asked-",
         "killed move asked reducer 1": "the job was restarted; 0: run phase",
-        "cancel asked": "0: the job ends, and publishes nothing",
+        "cancel asked": "0: the job ends, and publishes nothing more",
     }
     (tmp_path / "temporary").mkdir()
     with subprocess.Popen(

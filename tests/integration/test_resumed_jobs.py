@@ -159,7 +159,7 @@ def test_a_job_goes_on_whatever_ends_its_drivers(tmp_path: Path, commands: Comma
 
     # is stopped behind a last checkpoint, which who follows it learns
     status, said, refused = commands.ended(commands.control("stop", "lasting"))
-    assert (status, said) == (0, "the job ends, and publishes nothing\n"), refused
+    assert (status, said) == (0, "the job ends, and publishes nothing more\n"), refused
     status, said, _ = commands.ended(other_one)
     assert status == 130 and "--resume" in said
     stopped_at = commands.read()

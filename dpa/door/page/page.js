@@ -502,8 +502,8 @@ function control() {
     el("p", {},
       button("Finish", "Close the open inputs? The job processes what has come, publishes its results, and ends.",
         () => ({ finish: {} })), " ",
-      button("Stop", "End the job after a last checkpoint? It publishes nothing, and can be resumed.", () => ({ stop: {} })), " ",
-      button("Cancel job", "End the job now? It publishes nothing.", () => ({ cancel: {} }))),
+      button("Stop", "End the job after a last checkpoint? It publishes nothing more, and can be resumed.", () => ({ stop: {} })), " ",
+      button("Cancel job", "End the job now? It publishes nothing more.", () => ({ cancel: {} }))),
   ];
 }
 

@@ -47,7 +47,7 @@ class PendingRequests:
             self.keep(Answer(request.request, "the job is starting", refused=True))
 
     def cancel(self, request: CancelJob) -> None:
-        self.keep(Answer(request.request, "the job ends, and publishes nothing"))
+        self.keep(Answer(request.request, "the job ends, and publishes nothing more"))
         self.is_cancelled = True
 
     def close(self, why: str) -> None:

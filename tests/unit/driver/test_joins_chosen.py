@@ -277,5 +277,5 @@ def test_the_key_columns_of_a_join_are_named_once_and_rows_and_rows_by_key_do_no
     left, right = sides(Flow())
     with pytest.raises(ConfigError, match="name the key columns: `on`, or both `left_on` and `right_on`"):
         left.join(right, **given)
-    with pytest.raises(ConfigError, match="this is rows by key"):
+    with pytest.raises(ConfigError, match="not with KeyedRows"):
         left.join(right.key_by("id"), "id")  # type: ignore[arg-type]
