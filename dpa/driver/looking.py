@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -100,7 +101,7 @@ class Looking:
     @property
     def _end(self) -> str:
         """The name of a step that takes the rows, so that any step has a result."""
-        return f"{max(self.stages, key=len)}_rows"
+        return next(name for number in count() if (name := "rows" + "_" * number) not in self.stages)
 
     @cached_property
     def _written(self) -> JobSpec:

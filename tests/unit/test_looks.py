@@ -355,8 +355,9 @@ def test_one_step_runs_with_those_that_it_needs_and_writes_only_its_own_rows(tmp
 
 
 def test_a_step_may_have_any_name_and_reprs_name_steps() -> None:
-    rows = Flow().read(ORDERS, name="rows").map(lambda row: row, name="rows_")
-    assert rows.head().num_rows == 3
+    for names in (("rows", "rows_"), ("a" * 64, "b")):
+        rows = Flow().read(ORDERS, name=names[0]).map(lambda row: row, name=names[1])
+        assert rows.head().num_rows == 3
     rows = STEPS["join"](of_orders())
     assert repr(rows) == "<Stream 'join' of <Flow 'shop': orders, customers, join>: join left by customer>"
     assert repr(Flow("x")) == "<Flow 'x': no steps>"
