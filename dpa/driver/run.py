@@ -205,7 +205,9 @@ class Run:
     def _closes(self) -> bool:
         if self._asks_to_close() and not self._is_closed:
             self._is_closed = True
-            self._progress.show("the inputs are closed; the job ends with what has come, and at once if asked again")
+            then = "" if self._saved is None else "; its checkpoints go then, and stay with `dpa control stop`"
+            ends = "the job ends with what has come, and at once if asked again"
+            self._progress.show(f"the inputs are closed; {ends}{then}")
         return self._is_closed
 
     def _restart(self, death: Death) -> None:
