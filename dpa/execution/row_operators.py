@@ -98,7 +98,8 @@ def chunks_of(rows: Rows, most: int, origin: Origin | None = None, first: int = 
 def apply(operators: Sequence[RowOperator], chunks: Iterator[Chunk], limits: Limits) -> Iterator[Chunk]:
     """At least one chunk for those that read rows. Raises ExecutorError where a function raises or returns what it must
     not."""
-    for (on_batches, is_query, _), run in groupby(operators, _way):
+    by_way = groupby(operators, lambda each: (each.on_batches, each.query is not None, each.tolerance is not None))
+    for (on_batches, is_query, _), run in by_way:
         if is_query:
             chunks = _on_columns(tuple(run), chunks, limits.rows)
         elif on_batches:
@@ -108,10 +109,6 @@ def apply(operators: Sequence[RowOperator], chunks: Iterator[Chunk], limits: Lim
             for part in _up_to_declared(run):
                 chunks = _on_records(part, chunks, limits)
     return chunks
-
-
-def _way(operator: RowOperator) -> tuple[bool, bool, bool]:
-    return operator.on_batches, operator.query is not None, operator.tolerance is not None
 
 
 def _up_to_declared(run: Iterable[RowOperator]) -> Iterator[tuple[RowOperator, ...]]:

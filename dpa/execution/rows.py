@@ -238,7 +238,8 @@ def concatenated(parts: Sequence[tuple[pa.RecordBatch | None, int]]) -> dict[str
             (None if batch is None or name not in batch.schema.names else batch.column(name)) for batch, _ in parts
         ]
         try:
-            kind = _one_type({column.type for column in found if column is not None})
+            kinds = {column.type for column in found if column is not None}
+            kind = kinds.pop() if len(kinds) == 1 else one_type(map(_decoded, kinds))
             chunks = [
                 pa.nulls(rows, kind) if column is None else as_type(column, kind)
                 for column, (_, rows) in zip(found, parts, strict=True)
@@ -270,10 +271,6 @@ def whole_of(table: pa.Table) -> pa.RecordBatch:
         raise ExecutorError(f"the column {large!r}, {kind}, cannot be in one piece: {reason}")
     remedy = "use more tasks for the step, or a type such as `large_string`"
     raise ExecutorError(f"the column {large!r}, {kind}, has {size:.1f} GiB in one task, and may have 2: {remedy}")
-
-
-def _one_type(kinds: set[pa.DataType]) -> pa.DataType:
-    return next(iter(kinds)) if len(kinds) == 1 else one_type(map(_decoded, kinds))
 
 
 def plain(table: pa.Table) -> pa.Table:

@@ -82,7 +82,8 @@ def _summary(
     place = [fact.name for fact in said].index("reference")
     came, went = said[:place], said[place + 1 :]
     if files:
-        went.append(_report_files(files))
+        page = next((path for path in files if path.suffix == ".html"), files[0])
+        went.append(Fact("report", one_line(str(page))))
     after = [*(() if report.status == "unverified" else _verdict(report, verbose=verbose)), facts(went, ascii_only)]
     limit = one_line(report.bottleneck.reason)
     limit = limit if verbose else re.split(", the average |;", limit)[0]
@@ -140,11 +141,6 @@ def plan_parts(forecast: Forecast, console: Console, *, verbose: bool) -> Iterat
     if verbose:
         yield Text("\nresolved job", "bold")
         yield "".join(f"  {line}\n" for line in as_yaml(forecast.config, width=console.width).splitlines())
-
-
-def _report_files(files: Sequence[Path]) -> Fact:
-    page = next((path for path in files if path.suffix == ".html"), files[0])
-    return Fact("report", one_line(str(page)))
 
 
 def print_parts(parts: Callable[[Console], Iterable[RenderableType]], stream: TextIO, width: int | None) -> None:

@@ -85,12 +85,7 @@ def _other(value: Any, kind: pl.DataType, name: str) -> str:
         plain = value if value.tzinfo is None else value.astimezone(timezone.utc).replace(tzinfo=None)
         return f"{name}'{plain.isoformat(sep=' ')}{zone}'"
     if isinstance(value, timedelta):
-        return _interval(value)
+        return f"make_dt_interval({value.days}, 0, 0, {value.seconds}.{value.microseconds:06})"
     if isinstance(kind, pl.List | pl.Array):
         return f"array({', '.join(literal(each, kind.inner) for each in value)})"  # type: ignore[arg-type]
     raise TableError(f"a constant of {kind} is not known to Spark")
-
-
-def _interval(value: timedelta) -> str:
-    seconds = f"{value.seconds}.{value.microseconds:06}"
-    return f"make_dt_interval({value.days}, 0, 0, {seconds})"

@@ -197,7 +197,8 @@ def _session(settings: Mapping[str, str], gateway: Any, log: Path) -> Iterator[S
             raise TableError(f"{error}; its log says: {complaint(log)}") from None
         finally:
             # Spark's own handler first asks the JVM to cancel, on the very connection that waits for the running job.
-            _restore_interrupts(handler)
+            if handler is not None and threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, handler)
         yield session
     finally:
         with interrupts_held():
@@ -205,11 +206,6 @@ def _session(settings: Mapping[str, str], gateway: Any, log: Path) -> Iterator[S
             if is_clean and isinstance(getattr(gateway, "proc", None), Loan):
                 give_back(gateway)
         sys.path[:] = [path for path in sys.path if path in search_path or not path.startswith(str(log.parent))]
-
-
-def _restore_interrupts(handler: Any) -> None:
-    if handler is not None and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, handler)
 
 
 def _stop() -> bool:
