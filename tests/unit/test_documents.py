@@ -142,7 +142,7 @@ def test_the_jobs_of_the_readme_give_what_they_say(tmp_path: Path) -> None:
     (tmp_path / "visits.csv").write_text(blocks("README.md", "csv")[0], encoding="utf-8")
     job = yaml.safe_load(blocks("README.md", "yaml")[0])
     assert job.pop("reference") == "auto"  # which needs Spark: `test_references_of_flows`
-    read = {"path": str(tmp_path / job.pop("input")["path"]), "in_place": True}
+    read = {"path": str(tmp_path / job.pop("input")), "in_place": True}
     given = {**job, "input": read, "output": {"path": str(tmp_path / "out")}}
     found = Job(**given).run(backend=LocalBackend()).table().to_pylist()
     assert sorted(tuple(row.values()) for row in found) == [("/cart", 1, 95), ("/help", 1, 40), ("/home", 3, 31)]
