@@ -106,3 +106,14 @@ def test_the_panel_of_a_failed_run_stays_in_the_notebook(kernel: Kernel) -> None
     assert [each["content"]["text"] for each in shown if each["msg_type"] == "stream"] == ["JobFailedError\n"]
     *_, last = [each["content"]["data"]["text/html"] for each in shown if each["msg_type"] != "stream"]
     assert "<pre" in last
+
+
+def test_a_session_of_a_notebook_keeps_ray_and_processes_for_its_next_cells(kernel: Kernel) -> None:
+    kernel.run(f"{SLOW}\nimport dpa, ray\nsession = dpa.session().open()")
+    job = "result = flow_of(10).run(backend='ray', progress=False)"
+    said = "print(ray.get_runtime_context().get_job_id(), result.table().num_rows, result.report.seconds.first_record)"
+    found = [kernel.run(f"{job}\n{said}") for _ in range(2)]
+    (first, *_), (second, rows, seconds) = (shown[-1]["content"]["text"].split() for shown in found)
+    assert (second, rows) == (first, "7"), "both are on one Ray"
+    print(f"first record of the second job after {float(seconds):.2f} s")
+    assert kernel.run("session.close()\nassert not ray.is_initialized()") == []
