@@ -36,7 +36,7 @@ def distinct(values: pl.Series) -> bytes:
 def distinct_merged(states: pl.Series) -> bytes:
     datasketches = package()
     found = datasketches.hll_union(_LOG2_REGISTERS)
-    for state in states.drop_nulls():
+    for state in states:
         found.update(datasketches.hll_sketch.deserialize(state))
     return found.get_result(datasketches.HLL_8).serialize_compact()  # type: ignore[no-any-return]
 
@@ -56,7 +56,7 @@ def ranks(values: pl.Series) -> bytes:
 def ranks_merged(states: pl.Series) -> bytes:
     kll = package().kll_doubles_sketch
     found = kll(_KLL_SIZE)
-    for state in states.drop_nulls():
+    for state in states:
         found.merge(kll.deserialize(state))
     return found.serialize()  # type: ignore[no-any-return]
 

@@ -13,6 +13,10 @@ from dpa.errors import ConfigError
 
 _UNTYPED = re.compile(r"^(\w+) cannot determine the type of")
 _ALIAS = re.compile(r'(.*\S)\s+as\s+(?:"([^"]+)"|(\w+))\s*', re.IGNORECASE | re.DOTALL)
+_AS = re.compile(r"\bas\b", re.IGNORECASE)
+_DECIMAL = re.compile(
+    r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|(?<![\w.])(?:\d+\.\d*|\.\d+)(?:e[+-]?\d+)?(?![\w.])""", re.IGNORECASE
+)
 _PLACE = re.compile(r" ?at Line: (\d+), Column: (\d+)")
 _QUOTED = re.compile(r"['\"`]([^'\"`]+)['\"`]")
 _WORD_OF_SQL = re.compile(r"(?:unsupported function|found) '(\w+)'")
@@ -37,7 +41,7 @@ def expression_of(text: str) -> pl.Expr | Sql:
         check_rowwise(made)
     except ConfigError as error:
         raise ConfigError(f"{error.message}\n    {text}") from None
-    if str(made) != str(made.meta.undo_aliases()) and _ALIAS.fullmatch(text) is None:
+    if str(made) != str(made.meta.undo_aliases()) and not _AS.search(text):
         mend = 'name a column by `AS`, and write a column whose name is no word as "two words"'
         raise ConfigError(f"`{text}` is {made}: {mend}")
     if not typed:
@@ -47,6 +51,11 @@ def expression_of(text: str) -> pl.Expr | Sql:
         # Of a function, SQL names what it makes by the first column, even if a literal comes before.
         return Sql(text, next(iter(made.meta.root_names()), made.meta.output_name()))
     return Sql(alias[1], alias[2] or alias[3])
+
+
+def in_integers(text: str) -> str:
+    """A SQL text with 1 for each number that has a point."""
+    return _DECIMAL.sub(lambda found: found[1] or "1", text)
 
 
 def marked(text: str, message: str) -> str:

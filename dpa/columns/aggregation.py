@@ -15,7 +15,7 @@ from dpa._util.inference import no_rows, require_name
 from dpa._util.words import suggestion
 from dpa.columns._parts import MOST_VALUES, Aggregate
 from dpa.columns._taking_apart import taken_apart
-from dpa.columns._text import aggregate_of, marked_name
+from dpa.columns._text import aggregate_of, in_integers, marked_name
 from dpa.columns.arrow import panics_as_errors, to_batch, to_frame
 from dpa.errors import ConfigError, TableError
 from dpa.executors import BatchReducer, Groups, SelfNamed
@@ -98,6 +98,9 @@ class Aggregation(SelfNamed, BatchReducer):
         rows = to_frame(no_rows(values))
         if not any(rows.schema.get(name) == pl.Null for name in self.reads):
             self.result_of(rows.schema)
+            in_numbers = {name: text for name, each in self.texts.items() if (text := in_integers(each)) != each}
+            if in_numbers:  # polars' SQL would compare texts with the digits of decimals
+                Aggregation({name: aggregate_of(text) for name, text in in_numbers.items()}).result_of(rows.schema)
             return
         for label, part in self._parts.items():  # null stands for a type that is not known yet
             with self._naming(self._first_in[label], rows.schema):
@@ -118,11 +121,7 @@ class Aggregation(SelfNamed, BatchReducer):
     def of_no_rows(self, values: pa.Schema) -> pa.RecordBatch:
         """The results of no row with these columns, one row."""
         frame = to_frame(no_rows(values))
-        states = frame.group_by(pl.lit(0).alias(_GROUP)).agg(self.partials(frame.schema)).drop(_GROUP)
-        lists = [name for name, kind in states.schema.items() if isinstance(kind, pl.List)]
-        nobody = states.clear(1).with_columns(pl.col(lists).fill_null([]))  # aggregates leave null out
-        merged = nobody.group_by(pl.lit(0).alias(_GROUP)).agg(self.merging(nobody.schema)).drop(_GROUP)
-        return self.finish(to_batch(merged, pa.schema([])))
+        return self.finish(to_batch(frame.select(self.partials(frame.schema)), pa.schema([])))
 
     def reduce(self, groups: Groups) -> pa.RecordBatch:
         if [*self._parts] == ["len()"]:  # groups are numbered already

@@ -62,7 +62,7 @@ def to_frame(rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
 
 
 def unordered(frame: FrameT) -> FrameT:
-    """With categories for enums: tasks send texts, so what an enum's order says would change from step to step."""
+    """With texts for enums: tasks send texts, so what an enum's order says would change from step to step."""
     kinds = frame.collect_schema()
     changed: dict[Any, Any] = {name: other for name, kind in kinds.items() if (other := _unordered(kind)) != kind}
     return frame.cast(changed) if changed else frame
@@ -71,7 +71,7 @@ def unordered(frame: FrameT) -> FrameT:
 def _unordered(kind: Any) -> Any:
     match kind:
         case pl.Enum():
-            return pl.Categorical()
+            return pl.String()
         case pl.List(inner=inner):
             return pl.List(_unordered(inner))
         case pl.Array(inner=inner, size=size):

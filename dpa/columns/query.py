@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -46,20 +45,6 @@ def _quietly(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args, format="json")
 
 
-_DECIMAL = re.compile(r"\d\.\d")
-_COMPARES = frozenset({"Eq", "NotEq", "Lt", "LtEq", "Gt", "GtEq"})
-
-
-def _as_integers(node: dict[str, Any]) -> Any:
-    """Comparisons with decimals as such with integers, which polars refuses for texts."""
-    match node:
-        case {"Literal": {"Scalar": {"Decimal": _}}}:
-            return {"Literal": {"Dyn": {"Int": 0}}}
-        case {"Function": {"input": [left, right], "function": {"Sql": {"Binary": op}}}} if op in _COMPARES:
-            return {"BinaryExpr": {"left": left, "op": op, "right": right}}
-    return node
-
-
 @dataclass(frozen=True, eq=False)
 class Verb:
     """One step on columns.
@@ -71,6 +56,8 @@ class Verb:
         columns: of the others, the names of columns; of `rename`, the old ones.
         new: of `rename`, the new name of each.
         text: what the user wrote, for messages and reports.
+        texts: each SQL text in it; one that has decimals with what it is in integers, which polars refuses beside
+            texts. Its SQL would compare these with the decimals' digits.
     """
 
     word: str
@@ -78,6 +65,7 @@ class Verb:
     columns: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
     text: str = ""
+    texts: tuple[tuple[str, pl.Expr | None], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.word}({self.text})"
@@ -105,7 +93,7 @@ class Verb:
     def passes_on(self, columns: Mapping[str, pa.Field], frame: pl.LazyFrame) -> dict[str, pa.Field]:
         """Those of `columns` that rows still have as they were, under their new names; `frame` has the rows before."""
         self._check_columns(frame)
-        self._check_expressions(frame)
+        self._check_texts(frame)
         if self.word == "filter":
             return dict(columns)
         if self.word == "rename":
@@ -126,14 +114,13 @@ class Verb:
                     kept[name] = columns[old]
         return kept
 
-    def _check_expressions(self, frame: pl.LazyFrame) -> None:
-        for name in frame.collect_schema() if self.expressions else ():
-            if name in self.text.split(", ") and not name.isidentifier():
-                raise TableError(f'`{name}` is computed, and a column has this name, which is written "{name}"')
-        if _DECIMAL.search(self.text):  # polars' SQL would compare texts with the digits of decimals
-            for each in self.expressions:
-                if isinstance(each, pl.Expr):
-                    frame.select(of_tree(tree_of(each, _as_integers))).collect()
+    def _check_texts(self, frame: pl.LazyFrame) -> None:
+        names = frame.collect_schema().names() if self.texts else []
+        for text, in_integers in self.texts:
+            if text in names and not text.isidentifier():
+                raise TableError(f'`{text}` is computed, and a column has this name, which is written "{text}"')
+            if in_integers is not None:
+                frame.select(in_integers).collect()
 
     def _check_columns(self, frame: pl.LazyFrame) -> None:
         schema = frame.collect_schema() if self.columns else pl.Schema()
@@ -157,7 +144,7 @@ class Query(SelfNamed):
 
     def lazy(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         for verb in self.verbs:
-            frame = verb.lazy(frame)
+            frame = unordered(verb.lazy(frame))
         return frame
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -180,9 +167,5 @@ def _passed_on(query: Query, columns: pa.Schema) -> pa.Schema:
     frame, kept = to_frame(no_rows(columns)).lazy(), {field.name: field for field in columns}
     for verb in query.verbs:
         kept = verb.passes_on(kept, frame)
-        frame = verb.lazy(frame)
-    kinds = frame.collect_schema()
-    if (other := unordered(frame).collect_schema()) != kinds:
-        names = ", ".join(name for name in kinds if kinds[name] != other[name])
-        raise TableError(f"{names} would be an Enum, whose order tasks do not keep: cast it to pl.String")
+        frame = unordered(verb.lazy(frame))
     return pa.schema([field.with_name(name) for name, field in kept.items()])

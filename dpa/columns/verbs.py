@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from dpa.columns._rowwise import check_rowwise, has_rows
-from dpa.columns._text import expression_of
+from dpa.columns._text import expression_of, in_integers
 from dpa.columns.query import Query, Sql, Verb
 from dpa.errors import ConfigError
 
@@ -42,8 +42,15 @@ def query_of(word: str, given: Sequence[Any] = (), named: Mapping[str, Any] | No
     if len(plain) < len(expressions) and any(each.meta.has_multiple_outputs() for each in plain):
         what = "SQL that depends on column types, such as `date_trunc`, cannot share a step with a column selector"
         raise ConfigError(f"{what}: make two steps of `{word}`")
-    texts = [*map(_text, given), *(f"{name} = {_text(each)}" for name, each in named.items())]
-    return Query((Verb(word, tuple(expressions), text=", ".join(texts)),))
+    shown = [*map(_text, given), *(f"{name} = {_text(each)}" for name, each in named.items())]
+    texts = tuple((each, _in_integers(each)) for each in (*given, *named.values()) if isinstance(each, str))
+    return Query((Verb(word, tuple(expressions), text=", ".join(shown), texts=texts),))
+
+
+def _in_integers(text: str) -> pl.Expr | None:
+    """None of a text without decimals, or that depends on types of columns."""
+    made = expression_of(in_integers(text)) if in_integers(text) != text else None
+    return made if isinstance(made, pl.Expr) else None
 
 
 def _rename(given: Sequence[Any], named: Mapping[str, Any]) -> Verb:

@@ -237,7 +237,7 @@ def test_columns_and_types_are_known_before_there_are_rows() -> None:
 NOBODY = {
     **dict.fromkeys(("n", "count", "nulls", "buyers", "about"), 0),
     **dict.fromkeys(("total", "mean", "best", "spread", "last", "late", "middle", "share"), None),
-    **{"any": False, "all": True, "every": [], "most": [], "often": []},
+    **{"any": False, "all": True, "strictly": True, "every": [], "most": [], "often": []},
 }
 
 
@@ -249,7 +249,13 @@ def test_all_rows_of_an_empty_input_have_one_row_of_aggregates_and_its_keys_none
         **{"about": CUSTOMER.approx_n_unique(), "total": CENTS.sum(), "mean": CENTS.mean(), "best": EUROS.max()},
         **{"spread": EUROS.std(), "last": CUSTOMER.max_by("at"), "late": CENTS.sort_by("at").last()},
         **{"middle": CENTS.median(), "share": CENTS.sum() / pl.len(), "any": (CENTS > 3).any()},
-        **{"all": (CENTS > 3).all(), "every": CENTS.implode(), "most": CENTS.top_k(2), "often": CUSTOMER.mode()},
+        **{
+            "all": (CENTS > 3).all(),
+            "strictly": (CENTS > 3).all(ignore_nulls=False),
+            "every": CENTS.implode(),
+            "most": CENTS.top_k(2),
+            "often": CUSTOMER.mode(),
+        },
     }
     whole = nobody.key_by(None).agg(**aggregates, name="whole")
     after = whole.with_columns(more="n + 1").select("more")

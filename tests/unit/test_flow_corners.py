@@ -3,6 +3,7 @@ values too, and types that Arrow holds but does not compute with."""
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -181,8 +182,10 @@ def test_enums_are_texts_in_every_step_as_tasks_do_not_keep_their_order(is_file:
     assert rows.key_by(None).agg(pl.col("size").max()).run(backend=LocalBackend()).table().to_pylist() == [
         {"size": "S"}
     ]
-    with pytest.raises(ConfigError, match=r"size would be an Enum, whose order tasks do not keep: cast it"):
-        rows.with_columns(size=pl.col("id").cast(pl.String).cast(size)).run(backend=LocalBackend())
+    made = rows.with_columns(size=pl.col("id").replace_strict({1: "S", 2: "M", 3: "L"}).cast(size)).filter(greater[0])
+    assert made.run(backend=LocalBackend()).table()["id"].to_pylist() == [1], "those that an expression makes are texts"
+    parts = pl.DataFrame({"id": [1, 2], "in": pl.Series([["S", "M"], ["L", "M"]], dtype=pl.Array(size, 2))})
+    assert Flow().read(parts).filter("id > 1").head()["in"].to_pylist() == [["L", "M"]]
 
 
 PRICES = pl.DataFrame(
@@ -203,6 +206,7 @@ PRICES = pl.DataFrame(
         ),
         (lambda rows: rows.filter("text > 9.7").schema, "cannot compare string with numeric type"),
         (lambda rows: rows.filter("a > 1 and text between 1.5 and 2.5").schema, "cannot compare string with numeric"),
+        (lambda rows: rows.key_by("a").agg(n="count(*) filter (where text > .5)").schema, "cannot compare string with"),
         (lambda rows: rows.key_by("a").agg(pl.col("a", "b").sum()), "stands for several columns: write an aggregate"),
         (lambda rows: rows.flow.read("x.csv", separator=";"), r"`separator` is an option .*options=\{'sep': ';'\}\)"),
     ],
@@ -218,6 +222,15 @@ def test_names_in_quotes_and_numbers_beside_numbers_are_what_they_are() -> None:
         {"unit price": 99, "a-b": 7, "c": 4}
     ]
     assert rows.filter("a > 5.5 and text > '9.7'").count() == 1
+    pivoted = Flow().read([{"2021": 1, "year": 2020, "part": 0.5}])
+    assert (
+        pivoted.filter(
+            "year in (2020, 2021, 2022) and part < .75", (pl.col("part") < 1.5) & (pl.col("part") != math.inf)
+        ).count()
+        == 1
+    )
+    assert pivoted.select("year AS `y`", "part as z -- why").head().to_pylist() == [{"y": 2020, "z": 0.5}]
+    assert pivoted.key_by("year", value=()).agg(n=pl.len()).head().num_rows == 1
     assert rows.with_columns(x="not (a = 5)").select("x").head()["x"].to_pylist() == [False, True]
 
 
@@ -227,6 +240,7 @@ def test_what_is_read_may_be_a_list_of_files_or_lazy_and_a_result_is_a_frame(tmp
     files = sorted(tmp_path.iterdir())
     for given in (files, [*map(str, files)], pl.concat([PRICES, PRICES]).lazy()):
         assert Flow().read(given).count() == 4
+    assert Flow().read([str(tmp_path)], format="parquet").count() == 4
     assert Flow().read(["to", "be"]).head().to_pylist() == [{"value": "to"}, {"value": "be"}], "texts are records"
     by_unit = Flow().read(PRICES).key_by("unit")
     assert by_unit.agg(name=pl.len()).run(backend=LocalBackend()).polars().columns == ["unit", "name"]
