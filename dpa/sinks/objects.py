@@ -98,16 +98,20 @@ class ResultFiles(FileSink):
         # Only a condition stops a writer that was overtaken, and some storages ignore it.
         if self._tried_put(claim, _NO_TAG) is not None:
             raise TableError(f"the storage of {self.place} ignores If-Match, so results in it are not safe")
-        goes_on = self.with_checkpoints and found is not None and found.claimed_by == self.job
-        # If it continues, a checkpoint may name files that were staged and not committed yet.
-        if not goes_on:
+        # A checkpoint may name files that were staged and not committed yet, of this job or of one that is to continue.
+        if not self.with_checkpoints and found is not None and found.claimed_by == self.job:
             self._files.delete(name for name in self._parts() if name not in _named(found))
 
     def newest(self) -> Newest | None:
-        """As of `Sink`. TableError if another job has begun there since: it has removed what this one staged."""
+        """As of `Sink`. TableError if another job has published there since, and removed what this one had."""
         found = self._there()
-        if self._is_log and found is not None and found.files is not None and found.claimed_by not in ("", self.job):
-            lost = "another job has written there since, so rows of this one are missing"
+        if (
+            self._is_log
+            and found is not None
+            and found.files is not None
+            and self.job not in (found.job, found.claimed_by)
+        ):
+            lost = "another job has published there since, so rows of this one are missing"
             raise TableError(f"{self.place}: {lost}: begin a new job")
         return super().newest()
 
@@ -137,6 +141,8 @@ class ResultFiles(FileSink):
         etag = self._put(new, etag)
         # A reader of epochs may still read the files of the epoch before this one.
         self._clean((*shares, *(found.before if self.publishes else _named(found))))
+        if not self._is_own(found):  # what other jobs have staged, and not committed
+            self._files.delete(name for name in self._parts() if name not in _named(new) and self._writer not in name)
         if self._is_log:
             new = self._merged(new, etag)
         return new.files or ()

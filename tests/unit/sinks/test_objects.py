@@ -161,9 +161,11 @@ def test_of_two_jobs_the_last_to_begin_publishes_and_neither_harms_the_other(s3_
     of_last = [last.stage(pa.table({"value": [2]}), 0, 0)]
     with pytest.raises(TableError, match=r"to s3://results/\S+: of two jobs .* the last one to begin publishes"):
         first.commit(of_first, 1, 0.0, is_last=True)
-    late = first.stage(pa.table({"value": [1]}), 1, 0)
-    first.abort()
+    first.stage(pa.table({"value": [1]}), 1, 0)
     last.commit(of_last, 1, 0.0, is_last=True)
+    assert names(s3_port, place) == {MANIFEST, *of_last}, "what the other has staged goes with its claim"
+    late = first.stage(pa.table({"value": [1]}), 2, 0)
+    first.abort()
     last.abort()
     assert values(place) == [2]
     assert names(s3_port, place) == {MANIFEST, *of_last, late}, "a task that was late leaves a file that nobody reads"

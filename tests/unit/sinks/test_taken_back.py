@@ -229,13 +229,22 @@ def test_records_of_a_topic_stay(kafka: str) -> None:
         job.known().take_back(3, is_trial=True)
 
 
-def test_a_job_whose_place_another_one_has_taken_since_is_not_resumed_there(tmp_path: Path) -> None:
+def test_a_job_is_resumed_where_another_one_has_begun_but_not_where_it_has_published(tmp_path: Path) -> None:
     place = place_of("directory", tmp_path)
     job = place.job(saved=True)
     job.publish(1, 1, 10)
+    staged = job.staged(2, 2, 20)
     job.sink.abort()
     assert job.known().newest() == Newest(1, LINE[:1])
+    place.job(saved=True, mode="overwrite").sink.abort()
+    assert job.known().newest() == Newest(1, LINE[:1])
+    job.begin()
+    job.coordinator.commit(staged, 2, 1.0)  # as the newest checkpoint says
+    job.sink.abort()
+    assert place.values() == [1, 2, 10, 20], "what was staged is still there"
     other = place.job(saved=True, mode="overwrite")
+    other.publish(1, 5)
     other.sink.abort()
-    with pytest.raises(TableError, match="another job has written there since, so rows of this one are missing"):
+    assert place.values() == [5]
+    with pytest.raises(TableError, match="another job has published there since, so rows of this one are missing"):
         job.known().newest()
