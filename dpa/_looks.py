@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -61,8 +60,10 @@ class WrittenFlow:
             raise ConfigError(f"the name of a step is a text, not {name!r}")
         if name in self._stages:
             raise ConfigError(f"the flow {self.name!r} has a step {name!r} already: give this one another name")
-        names = itertools.chain([word if name is None else name], (f"{word}_{number}" for number in itertools.count(2)))
-        unique = next(each for each in names if each not in self._stages)
+        number, unique = 1, word if name is None else name
+        while unique in self._stages:
+            number += 1
+            unique = f"{word}_{number}"
         self._stages[unique] = {}
         for section in sections:
             self._give(unique, section)

@@ -28,14 +28,14 @@ _INSTEAD_OF_GROUPS = {  # as `INSTEAD`
     'agg(n="count(*)")': "count len size",
     'agg("sum(NAME)")': "sum mean avg min max first last median std var quantile n_unique nunique aggregate",
     "reduce(...)": "apply map_groups applyInPandas",
-    "agg(...)": "run show head collect filter map select with_columns",
+    "agg(...)` or `reduce(...)": "run show head collect filter map select with_columns",
 }
 
 
 @traced_from_caller
 class Stream(Looks, Runnable):
-    """The rows of one step of a flow. Calls such as `map` add a step and return its rows. `run` runs this step with the
-    steps that it needs, and writes these rows alone: `orders.filter("id = 1").run().table()`.
+    """The rows of one step of a flow. Calls such as `map` add a step and return its rows. `run`, `check`, `validate`,
+    `forecast` are of the job that has these rows as its only result: `orders.filter("id = 1").run().table()`.
 
     Calls that add a step take its `name`, and most take other keys of a step (docs/job-files.md): `parallelism` gives
     it tasks of its own. The examples are of these rows:
@@ -160,7 +160,7 @@ class Stream(Looks, Runnable):
             raise ConfigError("key_by needs a column, several, or a function of a record; None is one key of all rows")
         only: Any = key[0] if len(key) == 1 else list(key)
         only = [*map(_column, only)] if isinstance(only, list | tuple) else _column(only)
-        return KeyedRows(self, only, [value] if isinstance(value, str) else value and [*value])
+        return KeyedRows(self, only, [value] if isinstance(value, str) else None if value is None else [*value])
 
     def top_k(
         self, k: int, *, by: str, descending: bool = True, name: str | None = None, **options: Unpack[kw.TopK]

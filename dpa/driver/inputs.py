@@ -128,7 +128,8 @@ class Inputs:
             given = _Input(self._spec, source, kept and kept(source.name), looks=spark is None)
             opened[source.name] = given.open(stack, spark or _no_spark, stage and spark is not None)
         self._spec.compilation({name: found.schema for name, found in opened.items()})
-        if self._spec.config.until != Until() and all(found.feed is None for found in opened.values()):
+        is_closed = all(found.feed is None for found in opened.values())
+        if self._spec.config.until != Until() and is_closed and not self._spec.is_part:
             raise self._spec.file.error("until", "no input of the job is open, so it ends with its input: leave it out")
         return opened
 

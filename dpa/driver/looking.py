@@ -123,7 +123,9 @@ class Looking:
         """The job that has this step as its result; those that it needs write nothing."""
         stages = {name: given if name == self._step else _unwritten(given) for name, given in self.stages.items()}
         is_read = "read" in stages[self._step]
-        return self._spec_of({**stages, self._end: {"from": [self._step]}} if is_read else stages)
+        spec = self._spec_of({**stages, self._end: {"from": [self._step]}} if is_read else stages)
+        spec.is_part = True
+        return spec
 
     def _spec_of(self, stages: Mapping[str, Any], **sections: Any) -> JobSpec:
         file = self._file or JobFile(JobConfig(), f"Flow({self._sections.get('name')!r})")

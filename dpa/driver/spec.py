@@ -40,6 +40,8 @@ from dpa.sources.splits import NumberedSplit, Split
 class JobSpec:
     """A checked configuration and its executors, which are imported on first use."""
 
+    is_part = False
+
     def __init__(self, file: JobFile, objects: Objects | None = None) -> None:
         """`objects` are used instead of what the file names: executors and tables, by key path."""
         self.objects: Objects = objects or {}

@@ -25,7 +25,7 @@ from dpa.aggregates import Count, Sum
 from dpa.errors import ConfigError, ExecutorError
 from dpa.flow import Stream
 from dpa.sources.splits import memory_splits
-from dpa.testing import run_local
+from dpa.testing import LocalBackend, run_local
 
 ROWS = 30_000
 TABLE = pa.table(
@@ -345,13 +345,18 @@ def test_one_step_runs_with_those_that_it_needs_and_writes_only_its_own_rows(tmp
     spent.reference("SELECT 1")
     orders.map(lambda row: 1 // 0)
     best = spent.top_k(1, by="cents").write(tmp_path / "best")
-    result = best.run()
+    result = best.run(backend=LocalBackend())
     assert result.table().to_pylist() == [{"rank": 1, "customer": 1, "cents": 42}] == best.head().to_pylist()
     assert [stage.name for stage in result.report.stages] == ["orders", "spent", "top_k"]
     assert [path.name for path in tmp_path.iterdir()] == ["best"], "what it takes rows from is not written"
-    assert orders.run().table().sort_by("cents").to_pylist() == sorted(ORDERS, key=lambda row: row["cents"])
+    rows = orders.run(backend=LocalBackend()).table().sort_by("cents").to_pylist()
+    assert rows == sorted(ORDERS, key=lambda row: row["cents"]), "an input is a result by itself"
     with pytest.raises(AttributeError, match=r"write `run\(\)\.table\(\)`"):
         best.collect()
+    both = Flow(until={"idle": "1s"})
+    both.read({"format": "parquet", "path": "there", "watch": {}}).map(lambda row: row)
+    closed = both.read(ORDERS, name="orders").filter("cents > 10")
+    assert closed.run(backend=LocalBackend()).table().num_rows == 2, "another step has the open input"
 
 
 def test_a_step_may_have_any_name_and_reprs_name_steps() -> None:
