@@ -60,8 +60,9 @@ class Flow(WrittenFlow, Runnable):
         """Read an input: `shop.read([{"item": "tea"}], name="orders")`.
 
         Args:
-            input: a path or glob, as text or `Path`, or a list of them; an Arrow table, a list of records, a pandas,
-                polars or Spark DataFrame; or an `input` section of a job file as a mapping.
+            input: a path or glob, as text or `Path`, or a list of them, in which texts end as files do unless `format`
+                is given; an Arrow table, a list of records, a pandas, polars or Spark DataFrame; or an `input` section
+                of a job file as a mapping.
             name: of the step, by default `read`; also of its view in reference queries.
             time: the column that says when each row happened, for windows, or the section `time` of an `input`.
             keywords: `parallelism`, `sample`; `schema`, the columns and types of an input in memory, or of CSV and JSON
@@ -72,7 +73,7 @@ class Flow(WrittenFlow, Runnable):
         for word in _OF_READERS.keys() & options.keys():
             right = {_OF_READERS[word]: options[word]}
             raise ConfigError(f"`{word}` is an option of the format: read(..., options={right})")
-        if isinstance(input, str | PathLike) or _are_paths(input):
+        if isinstance(input, str | PathLike) or _are_paths(input, options):
             of_files = {key: options.pop(key) for key in ("format", *FORMATS["csv"].keys) if key in options}
             of_files |= {"columns": options.pop("schema")} if "schema" in options else {}
             path = [*map(fspath, input)] if isinstance(input, list | tuple) else fspath(input)
@@ -109,7 +110,8 @@ class Flow(WrittenFlow, Runnable):
         return picture(self._stages)
 
 
-def _are_paths(given: Any) -> bool:
+def _are_paths(given: Any, options: Mapping[str, Any]) -> bool:
     """Whether a list is of files, and not of records."""
     paths = isinstance(given, list | tuple) and all(isinstance(each, str | PathLike) for each in given)
-    return paths and bool(given) and all(isinstance(each, PathLike) or format_of(each) for each in given)
+    are_files = all(isinstance(each, PathLike) or format_of(each) for each in given) if paths else False
+    return paths and bool(given) and (are_files or "format" in options)

@@ -194,7 +194,8 @@ class _MapReduce(Section):
     """The keys of a job of one mapper and one reducer, beside those that a step has too."""
 
     input: Input | None = None
-    """Where the records come from; a string is the path. Required without `stages`, unless Python passes a table."""
+    """Where the records come from; a string is the path, a list several. Required without `stages`, unless Python
+    passes a table."""
     mapper: Executor | None = None
     """Makes (key, value) pairs from records; null: `key` and `value` name input columns."""
     reducer: Reducing | None = None

@@ -100,7 +100,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         node = super().compose_node(parent, index)
         if index is None and isinstance(parent, yaml.MappingNode) and node is not None and node.tag.endswith(":bool"):
-            node.tag = yaml.resolver.BaseResolver.DEFAULT_SCALAR_TAG
+            return yaml.ScalarNode("tag:yaml.org,2002:str", node.value, node.start_mark, node.end_mark)
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:

@@ -366,7 +366,7 @@ StepSection = TypedDict(
     {
         "from": str | list[str] | None,
         "allow_missing_columns": bool,
-        "read": str | InputSection | None,
+        "read": str | list[str] | InputSection | None,
         "map": str | ExecutorSection | None,
         "flat_map": str | ExecutorSection | None,
         "filter": str | ExecutorSection | None,

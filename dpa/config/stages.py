@@ -194,7 +194,7 @@ class _Operation(Section):
     allow_missing_columns: bool = False
     """With several steps in `from`: whether one may lack columns that another has; these are null."""
     read: Input | None = None
-    """Read an input, with the keys of the job's `input`; a string is the path."""
+    """Read an input, with the keys of the job's `input`; a string is the path, a list several."""
     map: Executor | None = None
     """Make a row of each row, by a function of a record or a `batch_mapper`."""
     flat_map: Executor | None = None

@@ -18,7 +18,7 @@ def first_rows(found: pa.Table, title: str, *, rows: int, width: float = math.in
     number of columns that are left out; `has_types`: the first row has their types, and floats have ten digits."""
     names = found.column_names[:_MAX_COLUMNS]
     texts = [[*_words(name, found.column(place).slice(0, rows), has_types)] for place, name in enumerate(names)]
-    ends = accumulate(2 + min(max(map(len, words)), _READABLE) for words in texts)
+    ends = accumulate(2 + min(max(map(len, words)), _READABLE) for words in texts)  # two spaces after each but the last
     shown = max(1, sum(end <= width + 2 for end in ends))
     more = f", without {plural(found.num_columns - shown, 'more column')}" if found.num_columns > shown else ""
     head, *lines = zip(*texts[:shown], strict=True) if texts else [()]
