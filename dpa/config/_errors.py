@@ -24,9 +24,11 @@ _NO_MAPPING = {"model_type", "model_attributes_type", "dataclass_type", "dict_ty
 """Problems that pydantic words with the names of our classes, or as Python would."""
 
 _OF_STAGE = {name: variants.by for name, variants in VARIANTS.items()}
-_OF_JOB = {"mapper": "use", "reducer": "use", "input": "path", "output": "path", **_OF_STAGE}
+_OF_JOB = {"mapper": "use", "reducer": "use", **dict.fromkeys(("input", "output", "dead_letters"), "path"), **_OF_STAGE}
+_OF_JOB |= {"reference": "sql"}
 _OF_STEP = {**dict.fromkeys(("map", "flat_map", "filter", "reduce", "process"), "use"), **_OF_STAGE}
-_OF_STEP |= dict.fromkeys(("read", "write"), "path")
+_OF_STEP |= {"read": "path", "write": "path", "window": "size", "reference": "sql"}
+_OF_PART = {"time": "column", "publish": "mode"}
 
 
 def short_for(path: Sequence[str | int]) -> str | None:
@@ -36,6 +38,8 @@ def short_for(path: Sequence[str | int]) -> str | None:
             return _OF_JOB.get(name)
         case ("stages", _, str(name)):
             return _OF_STEP.get(name)
+        case (*_, "input" | "read" | "output" | "write", str(name)):
+            return _OF_PART.get(name)
     return None
 
 

@@ -155,6 +155,13 @@ def test_a_placeholder_without_a_meaning_is_refused(job_file, placeholder: str, 
         (["output.path=out/a=b"], "output.path", "out/a=b"),
         (["balance.report_seconds="], "balance.report_seconds", None),
         (["sample=", "sample.fraction=0.1"], "sample.fraction", 0.1),
+        (
+            ["input=a.csv", "input.in_place=true", "input.time=at", "input.time.out_of_order=2s"],
+            "input.time.column",
+            "at",
+        ),
+        (["reference=auto", "reference.tolerance=0.1"], "reference.sql", "auto"),
+        (["output=out/x.csv", "output.publish=table", "output.publish.every=2s"], "output.publish.mode", "table"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
