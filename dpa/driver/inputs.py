@@ -260,7 +260,8 @@ class _Input:
         pace, tasks = None, self._source.tasks or 1
         if given.rate is not None:
             pace = ReadRate(given.rate / tasks)
-        rows = _POLLED_SPLITS * config.limits.split_rows if given.rows is None else given.rows
+        polled = _POLLED_SPLITS * config.limits.split_rows
+        rows = min(polled, config.until.records or polled) if given.rows is None else given.rows
         table = GeneratedTable(made_of(self._spec.file, self._key, given, Generator), rows, seed, given.padding)
         if given.rows is None:
             return self._open_feed(

@@ -247,3 +247,9 @@ def test_what_is_read_may_be_a_list_of_files_or_lazy_and_a_result_is_a_frame(tmp
     assert repr(by_unit).startswith("<KeyedRows by 'unit' of <Stream 'read'")
     with pytest.raises(AttributeError, match=r"rows by key have no 'run': write `agg\(\.\.\.\)`"):
         by_unit.run()  # type: ignore[attr-defined]
+
+
+def test_a_stream_without_a_rate_that_is_to_read_some_rows_reads_no_million() -> None:
+    lines = Flow(until={"records": 2_000}).read({"format": "generated", "use": "jobs.lines:Lines", "rows": None})
+    read = lines.key_by("value").reduce("count").run(backend=LocalBackend()).report.records.read
+    assert 2_000 <= read < 200_000
