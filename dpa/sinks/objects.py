@@ -105,12 +105,8 @@ class ResultFiles(FileSink):
     def newest(self) -> Newest | None:
         """As of `Sink`. TableError if another job has published there since, and removed what this one had."""
         found = self._there()
-        if (
-            self._is_log
-            and found is not None
-            and found.files is not None
-            and self.job not in (found.job, found.claimed_by)
-        ):
+        is_replaced = found is not None and found.files is not None and self.job not in (found.job, found.claimed_by)
+        if self._is_log and is_replaced:
             lost = "another job has published there since, so rows of this one are missing"
             raise TableError(f"{self.place}: {lost}: begin a new job")
         return super().newest()
@@ -141,7 +137,8 @@ class ResultFiles(FileSink):
         etag = self._put(new, etag)
         # A reader of epochs may still read the files of the epoch before this one.
         self._clean((*shares, *(found.before if self.publishes else _named(found))))
-        if not self._is_own(found):  # what other jobs have staged, and not committed
+        # What others have staged and not committed; with checkpoints some may be this job's, of an earlier writer.
+        if not (self.with_checkpoints or self._is_own(found)):
             self._files.delete(name for name in self._parts() if name not in _named(new) and self._writer not in name)
         if self._is_log:
             new = self._merged(new, etag)

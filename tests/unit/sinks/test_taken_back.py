@@ -248,3 +248,14 @@ def test_a_job_is_resumed_where_another_one_has_begun_but_not_where_it_has_publi
     assert place.values() == [5]
     with pytest.raises(TableError, match="another job has published there since, so rows of this one are missing"):
         job.known().newest()
+
+
+def test_epochs_that_were_staged_before_a_death_are_all_there_when_the_first_of_them_is_committed(place: Place) -> None:
+    job = place.job(saved=True)
+    pending = [job.staged(epoch, epoch) for epoch in (1, 2)]
+    job.sink.abort()
+    job.begin()
+    for epoch, staged in enumerate(pending, start=1):
+        job.coordinator.commit(staged, epoch, 1.0)
+    job.sink.abort()
+    assert place.values() == [1, 2]
