@@ -8,7 +8,7 @@ PROCESSES ?= 2
 OPTIONS ?=
 # Most lines that the package may have: whoever adds takes away. Steps on columns, sessions, the one command, and then the
 # door to a running job with its page, metrics and history have moved in, and nothing as large has moved out yet.
-MOST_LINES := 65981
+MOST_LINES := 65973
 
 # What the version of Python has no part in: experiments, pictures and pages, arithmetic, and walks over random faults.
 SAME := experiments door/test_page.py report/test_report_plan_picture.py report/test_report_screens.py balance \

@@ -49,7 +49,7 @@ def query_of(word: str, given: Sequence[Any] = (), named: Mapping[str, Any] | No
 
 def _in_integers(text: str) -> pl.Expr | None:
     """None of a text without decimals, or that depends on types of columns."""
-    made = expression_of(in_integers(text)) if in_integers(text) != text else None
+    made = None if (other := in_integers(text)) == text else expression_of(other)
     return made if isinstance(made, pl.Expr) else None
 
 

@@ -82,13 +82,13 @@ def _as_columns(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def text_for(key: str, section: type[Section]) -> BeforeValidator:
-    """Takes a text in place of a section, for the value of this key."""
+def text_for(key: str, section: type[Section], *, or_list: bool = False) -> BeforeValidator:
+    """Takes a text in place of a section, for the value of this key; `or_list`: or a list of texts."""
 
     def written_out(value: Any) -> Any:
-        return {key: value} if isinstance(value, str) else value
+        return {key: value} if isinstance(value, str) or (or_list and isinstance(value, list)) else value
 
-    return BeforeValidator(written_out, json_schema_input_type=str | section)
+    return BeforeValidator(written_out, json_schema_input_type=str | list[str] | section if or_list else str | section)
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 from annotated_types import Gt
-from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from dpa._util.declared import schema_named
 from dpa._util.durations import Duration
 from dpa._util.words import alternatives
-from dpa.config._section import Faults, OneOf, Schema, Section, SparkText
+from dpa.config._section import Faults, OneOf, Schema, Section, SparkText, text_for
 from dpa.config.variants import Plain
 from dpa.errors import TableError
 from dpa.sources.columns import of_json
@@ -359,13 +359,7 @@ class InputConfig(Section):
         yield len(self.options.get("sep", ",").encode()) != 1, "`sep` of watched CSV is one character of ASCII"
 
 
-def _as_input(value: Any) -> Any:
-    return {"path": value} if isinstance(value, str | list) else value
-
-
-Input: TypeAlias = Annotated[
-    InputConfig, BeforeValidator(_as_input, json_schema_input_type=str | list[str] | InputConfig)
-]
+Input: TypeAlias = Annotated[InputConfig, text_for("path", InputConfig, or_list=True)]
 """A text is the path, and a list several."""
 
 

@@ -108,7 +108,7 @@ class Looking:
         """All steps on rows run in one task, one after the other, so that rows keep the order of the input."""
         stages = {name: _unwritten(given) for name, given in self.stages.items()}
         stages[self._end] = {"from": [self._step], "parallelism": 1}
-        spec = self._spec_of(stages, until={})  # no input may be open
+        spec = self._spec_of(stages)
         if self._file is not None and not self._file.config.stages:  # the reducer has a mapper, which no step has
             reducer = JobSpec(self._file).steps[-1]
             spec.steps = tuple(reducer if step.name == reducer.name else step for step in spec.steps)
@@ -123,14 +123,14 @@ class Looking:
         """The job that has this step as its result; those that it needs write nothing."""
         stages = {name: given if name == self._step else _unwritten(given) for name, given in self.stages.items()}
         is_read = "read" in stages[self._step]
-        spec = self._spec_of({**stages, self._end: {"from": [self._step]}} if is_read else stages)
+        return self._spec_of({**stages, self._end: {"from": [self._step]}} if is_read else stages)
+
+    def _spec_of(self, stages: Mapping[str, Any]) -> JobSpec:
+        file = self._file or JobFile(JobConfig(), f"Flow({self._sections.get('name')!r})")
+        document = {**self._sections, "stages": stages}
+        spec = JobSpec(parse(document, origin=file.origin, places=file.places), self._objects)
         spec.is_part = True
         return spec
-
-    def _spec_of(self, stages: Mapping[str, Any], **sections: Any) -> JobSpec:
-        file = self._file or JobFile(JobConfig(), f"Flow({self._sections.get('name')!r})")
-        document = {**self._sections, **sections, "stages": stages}
-        return JobSpec(parse(document, origin=file.origin, places=file.places), self._objects)
 
     @cached_property
     def _opened(self) -> Mapping[str, OpenedInput]:

@@ -38,7 +38,8 @@ from dpa.sources.splits import NumberedSplit, Split
 
 
 class JobSpec:
-    """A checked configuration and its executors, which are imported on first use."""
+    """A checked configuration and its executors, which are imported on first use; `is_part`: of some steps of a flow,
+    whose `until` may be for inputs that other steps read."""
 
     is_part = False
 
